@@ -9,7 +9,6 @@ items; `cell_text` puts the values into words, and `json_of` gives them to machi
 """
 
 import datetime
-import json
 import re
 import shutil
 import sys
@@ -268,16 +267,6 @@ def markup(text: object, longest: int = LONGEST) -> str:
     from html import escape  # only pages need it
 
     return escape(plain(text, longest), quote=True)
-
-
-def embedded_json(document: Any) -> str:
-    """JSON for a `<script type="application/json">`: nothing in it can end the element or begin a comment.
-
-    >>> embedded_json({"name": "</script><!--"})
-    '{"name":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
-    """
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 NUMBERS = frozenset(

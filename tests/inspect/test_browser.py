@@ -208,9 +208,9 @@ def test_pointing_at_a_region_and_arrow_keys_tell_about_it(browser, report):
     browser.run("document.querySelector('#array-1 .moment:not([hidden]) .map').focus()")
     browser.press("ArrowRight")
     assert browser.run(readout) != first
-    browser.run("document.querySelector('#array-1 .map[data-heat]').focus()")
+    browser.run("document.querySelector('#array-1 .map:has(+ .scale)').focus()")
     browser.press("Home")
-    words = browser.run("document.querySelector('#array-1 .map[data-heat] .readout').textContent")
+    words = browser.run("document.querySelector('#array-1 .map:has(+ .scale) .readout').textContent")
     assert words.startswith("[")
     assert "Ratio" in words
 

@@ -1,13 +1,12 @@
 """Text from strangers cannot leave its place in a page or in a terminal."""
 
-import json
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from intarsia.display import embedded_json, markup, plain
+from intarsia.display import markup, plain
 
 EVERY_CHARACTER = st.text(st.characters(exclude_categories=()))
 
@@ -51,16 +50,3 @@ def test_ordinary_names_stay_as_they_are(harmless):
 
 def test_long_text_is_cut():
     assert len(plain("x" * 10_000)) == 500
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | EVERY_CHARACTER,
-        lambda inner: st.lists(inner) | st.dictionaries(EVERY_CHARACTER, inner),
-    )
-)
-def test_embedded_json_cannot_end_its_script_and_means_the_same(document):
-    text = embedded_json(document)
-    assert "<" not in text
-    assert ">" not in text
-    assert json.loads(text) == document

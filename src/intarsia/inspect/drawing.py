@@ -175,10 +175,10 @@ def details(summary: str, content: str, kind: str = "") -> str:
     return f"<details{kind}><summary>{markup(summary)}</summary>{content}</details>"
 
 
-def explorable(picture: str, about: str, more: str = "") -> str:
+def explorable(picture: str, about: str) -> str:
     """A picture on the page that names the piece under the pointer, or reached with the arrow keys."""
     return (
-        f'<div class="map intarsia"{more} tabindex="0" role="group" '
+        f'<div class="map intarsia" tabindex="0" role="group" '
         f'aria-label="{markup(about)}; arrow keys go from one to the next">{picture}'
         '<p class="readout" aria-live="polite"></p></div>'
     )

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from intarsia.display import ratio_text, size_text
+from intarsia.display import markup, ratio_text, size_text
 from intarsia.inspect import drawing
 from intarsia.inspect.survey import Survey
 from intarsia.manifest.region_table import NONE, Ints
@@ -105,12 +105,12 @@ def heat_colour(ratio: float) -> int:
 
 
 def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.PLANE_WIDTH) -> str:
-    """The heat map as one `<svg>` element; every cell carries its position in the list."""
+    """The heat map as one `<svg>` element."""
     pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
     parts = [drawing.frame(pane)]
-    for number, cell in enumerate(cells):
-        more = f' class="region" data-cell="{number}"'
-        parts.append(drawing.rect(*pane.box(cell), HEAT[heat_colour(cell.ratio)], more))
+    for cell in cells:
+        colour, words = HEAT[heat_colour(cell.ratio)], markup(heat_cell_text(survey, cell))
+        parts.append(drawing.rect(*pane.box(cell), colour, ' class="region"', words))
     parts.extend(drawing.draw_axes(survey, pane, cells))
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)

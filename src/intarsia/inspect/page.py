@@ -25,7 +25,6 @@ from intarsia.display import (
     STYLE,
     Markup,
     count_text,
-    embedded_json,
     markup,
     percent_text,
     plain,
@@ -143,21 +142,7 @@ def render_page(title: str, about: str, reports: Sequence[ArrayReport], first: I
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    heats = [heat_cells(report.now) for report in reports]
-    data = {
-        "arrays": [
-            {
-                "path": report.path,
-                "labels": _slider_labels(report.moments),
-                "heat": [heat_cell_text(report.now, cell) for cell in cells],
-            }
-            for report, cells in zip(reports, heats, strict=True)
-        ]
-    }
-    sections = [
-        _section(number, report, cells)
-        for number, (report, cells) in enumerate(zip(reports, heats, strict=True))
-    ]
+    sections = [_section(number, report) for number, report in enumerate(reports)]
     navigation = f'<nav aria-label="Arrays">{_overview(reports)}</nav>' if len(reports) > 1 else ""
     return "".join(
         [
@@ -168,7 +153,6 @@ def render_page(title: str, about: str, reports: Sequence[ArrayReport], first: I
             f'<header><h1>{markup(title)}</h1><p class="soft">{markup(about)}</p>{navigation}</header>',
             f"<main>{''.join(first)}{''.join(sections)}</main>",
             "<noscript><p>Without JavaScript, the newest version is shown.</p></noscript>",
-            f'<script type="application/json" id="data">{embedded_json(data)}</script>',
             f"<script>{script}</script></body></html>\n",
         ]
     )
@@ -186,13 +170,7 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
     return table_html(("Array", *OVERVIEW, "Check"), rows, kind="overview")
 
 
-def _slider_labels(moments: Sequence[ArrayVersion]) -> list[str]:
-    if len(moments) == 1:
-        return [moments[0].label]
-    return [f"{i} of {len(moments)}: {moment.label}" for i, moment in enumerate(moments, 1)]
-
-
-def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
+def _section(number: int, report: ArrayReport) -> str:
     now = report.now
     facts = [field for field in (*report.array.info.fields, *now.totals()) if field[0] not in SAID_ABOVE]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
@@ -204,8 +182,8 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
             f'<dl class="facts">{tiles}</dl>',
             details("Attributes", table_html(("", ""), attributes)) if attributes else "",
             f"<h3>Values</h3>{picture}" if picture else "",
-            _timeline(number, report),
-            _heat(number, report, cells),
+            _timeline(report),
+            _heat(report.now),
             *report.more,
             _check(report),
             "</section>",
@@ -219,26 +197,24 @@ def _attributes(array: LogicalArray) -> list[tuple[str, str]]:
     return [(str(name), json.dumps(array.attrs[name], ensure_ascii=False, default=str)) for name in names]
 
 
-def _timeline(number: int, report: ArrayReport) -> str:
-    last = len(report.moments) - 1
+def _timeline(report: ArrayReport) -> str:
+    count = len(report.moments)
     label = markup(f"Version of {report.path or '/'}")
     controls = (
         '<div class="controls" hidden><button type="button">Earlier</button>'
-        f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="{label}">'
+        f'<input type="range" min="0" max="{count - 1}" value="{count - 1}" step="1" aria-label="{label}">'
         '<button type="button">Later</button></div><p class="soft"><output aria-live="polite"></output></p>'
     )
     between = count_text(report.versions_left_out, "version")
     left_out = soft(f"{between} in between are not shown.") if report.versions_left_out else ""
-    moments = "".join(
-        f'<div class="moment"{"" if i == last else " hidden"}>{_moment(moment)}</div>'
-        for i, moment in enumerate(report.moments)
-    )
-    heading = "Regions over time" if last else "Regions"
+    moments = []
+    for i, moment in enumerate(report.moments, 1):
+        label = markup(f"{i} of {count}: {moment.label}" if count > 1 else moment.label)
+        hidden = "" if i == count else " hidden"
+        moments.append(f'<div class="moment" data-label="{label}"{hidden}>{_moment(moment)}</div>')
+    heading = "Regions over time" if count > 1 else "Regions"
     replicas = f"<h3>Replicas</h3>{layers_html(report.replicas, _map)}" if report.replicas else ""
-    return (
-        f'<h3>{heading}</h3><div class="timeline" data-array="{number}">{controls}{left_out}{moments}</div>'
-        f"{replicas}"
-    )
+    return f'<h3>{heading}</h3><div class="timeline">{controls}{left_out}{"".join(moments)}</div>{replicas}'
 
 
 def _moment(moment: ArrayVersion) -> str:
@@ -260,7 +236,8 @@ def _map(survey: Survey) -> str:
     return for_both_sizes(partial(draw_map, survey, standalone=False))
 
 
-def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
+def _heat(survey: Survey) -> str:
+    cells = heat_cells(survey)
     if not cells:
         return ""
     scale = "".join(
@@ -269,14 +246,14 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
     )
     extremes = sorted(cells, key=lambda cell: cell.ratio)
     ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
-    rows = [(heat_cell_text(report.now, cell),) for cell in ends]
-    picture = for_both_sizes(partial(draw_heat, report.now, cells))
+    rows = [(heat_cell_text(survey, cell),) for cell in ends]
+    picture = for_both_sizes(partial(draw_heat, survey, cells))
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
             '<p class="soft">Size in memory divided by stored size. Where there are many chunks, or '
             "chunks behind others, several share a cell.</p>",
-            explorable(picture, "Ratio per chunk", f' data-heat="{number}"'),
+            explorable(picture, "Ratio per chunk"),
             f'<ul class="scale">{scale}</ul>',
             details("Smallest and largest ratios", table_html(("Cells",), rows, kind="heat")),
         ]

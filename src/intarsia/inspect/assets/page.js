@@ -1,20 +1,17 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-
   // The slider over the history: every version is in the page already, one of them is shown.
   for (const box of document.querySelectorAll(".timeline")) {
     const moments = [...box.querySelectorAll(".moment")];
     const slider = box.querySelector("input");
     const output = box.querySelector("output");
     const [earlier, later] = box.querySelectorAll("button");
-    const labels = data.arrays[Number(box.dataset.array)].labels;
     const show = (at) => {
       const place = Math.max(0, Math.min(moments.length - 1, at));
       moments.forEach((moment, i) => { moment.hidden = i !== place; });
       slider.value = String(place);
-      slider.setAttribute("aria-valuetext", labels[place]);
-      output.textContent = labels[place];
+      output.textContent = moments[place].dataset.label;
+      slider.setAttribute("aria-valuetext", output.textContent);
       earlier.disabled = place === 0;
       later.disabled = place === moments.length - 1;
     };
@@ -30,14 +27,12 @@
     // There is a drawing for desks and one for phones: only what is shown can be pointed at.
     const shown = () => [...map.querySelectorAll(".region")].filter((piece) => piece.getClientRects().length);
     const readout = map.querySelector(".readout");
-    const cells = map.dataset.heat === undefined ? null : data.arrays[Number(map.dataset.heat)].heat;
     let current = null;
-    const words = (piece) => (cells ? cells[Number(piece.dataset.cell)] : piece.querySelector("title").textContent);
     const choose = (piece) => {
       if (current) { current.classList.remove("current"); }
       current = piece;
       piece.classList.add("current");
-      readout.textContent = words(piece).split("\n").join(" · ");
+      readout.textContent = piece.querySelector("title").textContent.split("\n").join(" · ");
     };
     map.addEventListener("mouseover", (event) => {
       const piece = event.target.closest(".region");
