@@ -2,7 +2,7 @@
 
 Nothing else in the package imports or uses one. `tests/test_compat.py` checks that and pins them. The methods
 that *make up* a zarr codec do not count as private here, although they look like it: everybody who writes a
-codec writes them (`CODEC_METHODS`).
+codec writes them.
 
 A newer zarr may lack any of these names. Without the first few there are no arrays: importing intarsia fails,
 and the error says which zarr to install. The others have a fallback that uses zarr's public API, or refuses
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
-# store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # sync: runs a coroutine of a store on zarr's event loop.
 
 LACKING: list[str] = []
@@ -113,11 +112,6 @@ def _refuse_slots(*_arguments: Any, **_options: Any) -> Any:
     )
 
 
-def _supports_sync_io(store: object) -> bool:
-    """Whether a store has methods that need no event loop; a wrapper has them and may not be able to."""
-    return isinstance(store, SupportsSyncStore) and not isinstance(store, WrapperStore)
-
-
 def _loop_of_sync() -> asyncio.AbstractEventLoop:
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
@@ -140,7 +134,6 @@ V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
 get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", _refuse_slots)
-store_supports_sync_io = _from_zarr("zarr.abc.store", "_store_supports_sync_io", _supports_sync_io)
 if not TYPE_CHECKING:
     Resolver = object  # only in signatures
     FusedCodecPipeline = _from_zarr("zarr.core.codec_pipeline", "FusedCodecPipeline", _NotFused)
@@ -185,9 +178,6 @@ def add_data_types(*kinds: type[Any]) -> None:
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether the threads of this Python share one lock; since 3.13, CPython can be built without it."""
 
-CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
-"""The codec methods that zarr calls, with and without an event loop. Our own chains call them too."""
-
 SHARDING_METHODS = (
     "_decode_partial_single",
     "_decode_partial_sync",
@@ -196,20 +186,6 @@ SHARDING_METHODS = (
     "_get_inner_chunk_transform",
 )
 """The methods of zarr's sharding codec that ours replace."""
-
-OVERRIDDEN = frozenset(
-    {
-        "_check_native_dtype",  # of data types, as are the next four
-        "_check_scalar",
-        "_from_json_resolved",
-        "_from_json_v2",
-        "_from_json_v3",
-        "_check_writable",  # of stores, as is the next one
-        "_open",
-        *SHARDING_METHODS,
-    }
-)
-"""Methods of zarr's classes that ours replace, so that zarr calls them."""
 
 
 def check_sharding() -> None:
@@ -460,6 +436,12 @@ def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpe
 def numcodec(codec: Any) -> Any:
     """The numcodecs codec behind one of `zarr.codecs.numcodecs`."""
     return numcodecs.get_codec(codec.codec_config)
+
+
+def store_supports_sync_io(store: object) -> bool:
+    """Whether a store has methods that need no event loop; a wrapper has them and may not be able to."""
+    is_able = getattr(store, "_supports_sync_io", not isinstance(store, WrapperStore))
+    return isinstance(store, SupportsSyncStore) and bool(is_able)
 
 
 async def open_store(store: Store) -> None:
