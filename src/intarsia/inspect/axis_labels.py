@@ -113,7 +113,11 @@ def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
     values, null = split_nulls(values)
     values = np.atleast_1d(_scaled(values, attributes))
     dates = _dates(values, attributes)
-    words = [_date_text(v) for v in dates] if dates is not None else [_text(v) for v in values]
+    if dates is None:
+        words = [_text(value) for value in values]
+    else:
+        texts = np.datetime_as_string(dates, unit="auto").tolist()
+        words = [text if text == "NaT" else text.replace("T", " ") for text in texts]
     return ["null" if no else word for no, word in zip(np.atleast_1d(null).tolist(), words, strict=True)]
 
 
@@ -142,19 +146,6 @@ def _dates(values: Any, attributes: dict[str, Any]) -> Any:
     except (ValueError, OverflowError):
         return None
     return np.where(np.isfinite(values), dates, np.datetime64("NaT", "us"))
-
-
-def _date_text(date: Any) -> str:
-    """A date, as short as possible."""
-    text = str(date)
-    if text == "NaT":
-        return text
-    text = text.replace("T", " ")
-    whole, _, fraction = text.partition(".")
-    fraction = fraction.rstrip("0")
-    if fraction:
-        return f"{whole}.{fraction}"
-    return whole.removesuffix(":00").removesuffix(" 00:00") if whole.count(":") == 2 else whole
 
 
 def _text(value: Any) -> str:
