@@ -145,7 +145,9 @@ def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalo
     if prod(shape):
         axes = drawing.map_axes(shape, survey.start, survey.stop)
         for pane in drawing.panes(shape, axes, max_width):
-            cells = _cells(survey, pane)
+            strips = max(1, len(shape) - 2)
+            most = MAX_PLANE_CELLS if len(pane.axes) == 2 else max(8, MAX_STRIP_CELLS // strips)
+            cells = drawing.project(shape, survey.start, survey.stop, survey.group, pane.axes, most)
             is_mixed = is_mixed or any(len(cell.shares) > 1 for cell in cells)
             parts.append(drawing.frame(pane, "No region: reads as the fill value"))
             parts.extend(_draw_cell(survey, pane, cell) for cell in cells)
@@ -177,12 +179,6 @@ def _description(survey: Survey) -> str:
     )
 
 
-def _cells(survey: Survey, pane: drawing.Pane) -> list[drawing.Cell]:
-    strips = max(1, len(pane.shape) - 2)
-    most = MAX_PLANE_CELLS if len(pane.axes) == 2 else max(8, MAX_STRIP_CELLS // strips)
-    return drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
-
-
 def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell) -> str:
     """One cell, in which each pipeline has its share; on a strip, the height is free to mean that."""
     box = pane.box(cell)
@@ -190,13 +186,10 @@ def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell) -> str:
     parts = [f'<g class="region"><title>{words}</title>']
     layered = len(pane.axes) == 1 or box[3] > box[2]
     for group, part in drawing.share_boxes(box, cell.shares, layered=layered):
-        parts.append(_block(*part, drawing.COLOURS[group], _names(survey, group)))
+        letter = survey.letters[group]
+        names = f"{letter}: {survey.labels[group]}", letter
+        parts.append(_block(*part, drawing.COLOURS[group], names))
     return "".join([*parts, "</g>"])
-
-
-def _names(survey: Survey, group: int) -> tuple[str, str]:
-    """The possible names of a pipeline's block, the longest first."""
-    return f"{survey.letters[group]}: {survey.labels[group]}", survey.letters[group]
 
 
 def _block(x: float, y: float, width: float, height: float, fill: str, names: Sequence[str]) -> str:

@@ -126,20 +126,12 @@ def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
 
 
 def _costs_too_much(array: StoredArray, spans: Sequence[Span]) -> bool:
-    """Whether a read would decode more than is allowed; a single element is always allowed."""
-    if all(isinstance(span, int) or len(span) <= 1 for span in spans):
-        return False
-    chunks, nbytes = _cost(array, spans)
-    return chunks > 1 and (chunks > MAX_CHUNKS or nbytes > MAX_DECODED)
-
-
-def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
-    """The number of chunks and bytes that a read decodes."""
+    """Whether a read would decode more than is allowed; a single chunk is always allowed."""
     chunks = nbytes = 0
     try:
         parts = explain(array, _selection(spans)).parts
     except FAILURES:  # a member that is gone: the read will find out
-        return 0, 0
+        return False
     for part in parts:
         member: Any = array.members[part.member] if isinstance(array, LogicalArray) else array
         size = chunk_shape(member)
@@ -147,7 +139,7 @@ def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
         count = min(part.elements, grid) if part.chunks is None else part.fetched or 0
         chunks += count
         nbytes += count * prod(size) * member.dtype.itemsize
-    return chunks, nbytes
+    return chunks > 1 and (chunks > MAX_CHUNKS or nbytes > MAX_DECODED)
 
 
 class _Reading:

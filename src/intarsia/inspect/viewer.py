@@ -38,7 +38,7 @@ from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundEr
 from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.preview import COLOUR_MAPS
-from intarsia.inspect.sample import FAILURES, Sample, Span, sample
+from intarsia.inspect.sample import FAILURES, Span, sample
 from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
@@ -211,11 +211,6 @@ class ViewerData:
         return {"labels": dict(zip(map(str, inside), texts, strict=False))}
 
     # Values
-
-    def values(self, path: str, at: str, spans: Callable[[tuple[int, ...]], Sequence[Span]]) -> Sample:
-        """Some of an array's values; `spans` says which, given the shape."""
-        array = self.open(path, at)
-        return sample(array, spans(tuple(array.shape)))
 
     def place(self, path: str, at: str, index: Sequence[int]) -> dict[str, Any]:
         """One element: its value, its region, and the stored chunk that holds it."""
@@ -505,18 +500,18 @@ class Viewer:
 
     def _values(self, query: Any) -> tuple[bytes, dict[str, str]]:
         """Values, then one byte for each that says what it is; the headers give their number and type."""
-        text = query.get("take", "")
-        sample = self._data.values(*_which(query), lambda shape: _spans(text, shape))
-        if sample.problem:
-            LOG.error("%s: %s", query.get("path", ""), sample.problem)
-        values = sample.values
+        array = self._data.open(*_which(query))
+        seen = sample(array, _spans(query.get("take", ""), array.shape))
+        if seen.problem:
+            LOG.error("%s: %s", query.get("path", ""), seen.problem)
+        values = seen.values
         headers = {
             "X-Shape": ",".join(map(str, values.shape)),
             "X-Type": str(values.dtype),
-            "X-Coarser": str(sample.coarser),
+            "X-Coarser": str(seen.coarser),
         }
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-        return little.tobytes() + sample.status.tobytes(), headers
+        return little.tobytes() + seen.status.tobytes(), headers
 
 
 def _failure(request: Request, error: Exception) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 import datetime
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -191,14 +191,11 @@ def whole_file(file: Path) -> Iterator[IO[bytes]]:
         raise FileNotFoundError(f"there is no directory {file.parent}")
     if file.is_dir():
         raise IsADirectoryError(f"{file} is a directory: name a file in it")
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with beside.open("xb") as stream:
             yield stream
-        mask = os.umask(0)  # the only way to read it is to set it
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, file)
+        os.replace(beside, file)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
