@@ -127,50 +127,35 @@ def serve(
     b'\\x07\\x08'
     """
     http = import_extra("zarr_http_server", "serve")
-    version = Version(branch, tag, snapshot_id, as_of)
-    app = _app(store, path, host, codecs, chunks, cors_origins, version)
-    _check_free(host, port)
-    # The program does other things meanwhile: its logging is left alone, and only failures are reported.
-    quiet = {"log_level": "warning", "log_config": None, "access_log": False}
-    return Server(http.serve_background(app, host=host, port=port, uvicorn_options=quiet))
-
-
-def _app(
-    source: Any,
-    path: str,
-    host: str,
-    codecs: Iterable[CodecLike] | None,
-    chunks: Sequence[int] | None,
-    cors_origins: Iterable[str],
-    version: Version,
-) -> Any:
-    """The application: the page at the root, and the keys of a view."""
-    server = import_extra("zarr_http_server", "serve")
-    resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
+    resolved = resolve_store(
+        store.group if isinstance(store, LogicalArray) else store, Version(branch, tag, snapshot_id, as_of)
+    )
     _check_access(resolved.store, path)
     directory = _directory(resolved)
     if directory is not None:
         refuse_links_out(directory)
-    store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
+    view = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [site.rstrip("/") for site in sites]  # as browsers spell them
-    zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
-    app = server.store_app(store, cors_options={"allow_origins": origins} if origins else None)
-    root = store.place
-    title = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    zarr.open(view, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
+    app = http.store_app(view, cors_options={"allow_origins": origins} if origins else None)
+    title = os.fspath(store) if isinstance(store, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    data = ViewerData(root.store, root.path, resolved.repo, resolved.snapshot_id, title)
+    data = ViewerData(view.place.store, view.place.path, resolved.repo, resolved.snapshot_id, title)
     app.router.routes[:0] = Viewer(data, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _failure_response)
-    app.add_middleware(_Totals, store=store)
+    app.add_middleware(_Totals, store=view)
     if _is_loopback(host) and "*" not in origins:
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
         # To a browser, a site whose name points to this machine would be of the same origin.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host])
-    return app
+    _check_free(host, port)
+    # The program does other things meanwhile: its logging is left alone, and only failures are reported.
+    quiet = {"log_level": "warning", "log_config": None, "access_log": False}
+    return Server(http.serve_background(app, host=host, port=port, uvicorn_options=quiet))
 
 
 def _check_access(place: Any, path: str) -> None:
