@@ -12,7 +12,7 @@ from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import Table, bounds_text, count_text, json_of, size_text, terminal_width
+from intarsia.display import Table, bounds_text, count_text, json_of, size_text
 from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
 from intarsia.logical.logical_array import LogicalArray
@@ -91,21 +91,16 @@ def advise(
 
 
 def _how_to_use(store: str, opened: Any, bounds: Any, codecs: list[str]) -> list[str]:
-    """The command that uses the best encoding, on one line if it fits."""
+    """The command that uses the best encoding, on a line of its own that is never wrapped."""
     path = [shlex.quote(opened.path)] if opened.path else []
-    command = ["intarsia recode", shlex.quote(store), *path]
-    options = codecs
-    if bounds is not None:
-        box = bounds_text(element_bounds(bounds, opened.shape)).strip("[]")
-        options = [f"--bounds {shlex.quote(box)}", *codecs]
-    if not isinstance(opened, LogicalArray):
-        options = codecs
-        inside = ["--source-path", *path] if path else []
-        command = ["intarsia convert", shlex.quote(store), "NEW_STORE", *inside]
-    line, width = " ".join(["To use it:", *command, *options]), terminal_width()
-    if width is None or len(line) <= width:
-        return [line]
-    return ["To use it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
+    if isinstance(opened, LogicalArray):
+        command = ["recode", shlex.quote(store), *path]
+        if bounds is not None:
+            box = bounds_text(element_bounds(bounds, opened.shape)).strip("[]")
+            command += ["--bounds", shlex.quote(box)]
+    else:
+        command = ["convert", shlex.quote(store), "NEW_STORE", *(["--source-path", *path] if path else [])]
+    return ["To use it:", " ".join(["  intarsia", *command, *codecs])]
 
 
 @verb()
