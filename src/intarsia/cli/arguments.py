@@ -361,7 +361,6 @@ Array = Annotated[
 OneArray = Annotated[str, path(help="Path of the array in the store.")]
 AnyArrays = Annotated[str, path(help="One array; all of them if left out.")]
 AnyNode = Annotated[str, path(help="Array or group; everything if left out.")]
-Sizes = Annotated[tuple[int, ...] | None, OPTION_SYNTAX["chunks"]]
 Bounds = Annotated[Any, OptionSyntax(parse_bounds, "A:B,…")]
 Pairs = Annotated[dict[str, Any] | None, OptionSyntax(parse_options, "KEY=VALUE", MANY)]
 Allowed = Annotated[Any, OPTION_SYNTAX["authorize"]]
