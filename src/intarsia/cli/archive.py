@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -268,14 +269,13 @@ CHUNK_COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _moves(texts: Sequence[str], what: str) -> dict[str, str]:
-    return args.parse_pairs(texts, what, "OLD=NEW")
+Moves = Annotated[
+    dict[str, str], args.OptionSyntax(partial(args.parse_pairs, form="OLD=NEW"), kind=list[str])
+]
 
 
 @verb(intarsia.archives.relocate)
-def relocate(
-    place: BranchToCommit, moves: Annotated[Any, args.OptionSyntax(_moves, kind=list[str])], **options: Any
-) -> Output:
+def relocate(place: BranchToCommit, moves: Moves, **options: Any) -> Output:
     """Tell a repository that its source files have moved: one commit, and nothing is parsed again.
 
     Files must have the sizes that were recorded for them. OLD=OLD accepts files that were restored without

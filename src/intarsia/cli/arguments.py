@@ -104,10 +104,10 @@ def parse_codec_list(texts: Sequence[str], _what: str = "") -> list[Any] | str:
 
 
 def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
-    """Codecs as command-line options, the reverse of `parse_codec_list`; default settings are left out.
+    """Codecs as command-line options, the reverse of `parse_codec_list`.
 
     >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
-    ['-c crc32c', '-c zstd:level=19']
+    ['-c crc32c', '-c zstd:level=19,checksum=false']
     >>> codec_options([])
     ['-c raw']
     """
@@ -116,29 +116,12 @@ def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
         document: Any = codec.to_dict()
         if document["name"] == "bytes":
             continue
-        settings = _needed(document["name"], document.get("configuration") or {})
+        settings = document.get("configuration") or {}
         plain = all(isinstance(value, str | int | float) for value in settings.values())
         pairs = ",".join(f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items())
         text = json.dumps(document) if not plain else document["name"] + (f":{pairs}" if pairs else "")
         options.append(f"-c {shlex.quote(text)}")
     return options or ["-c raw"]
-
-
-def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a codec that differ from its defaults."""
-
-    def codec(configuration: dict[str, Any]) -> Any:
-        return parse_codecs([{"name": name, "configuration": configuration}])
-
-    needed = settings
-    for key in settings:
-        fewer = {other: value for other, value in needed.items() if other != key}
-        try:
-            if codec(fewer) == codec(settings):
-                needed = fewer
-        except (KeyError, TypeError, ValueError):  # it cannot be left out
-            continue
-    return needed
 
 
 def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str | None:

@@ -433,22 +433,17 @@ class Viewer:
         from starlette.routing import Route
 
         return [
-            Route("/", self._page),
+            Route("/", self._asset),
             *(Route(f"/{PREFIX}/{name}", self._answered(answer)) for name, answer in self.endpoints()),
             Route(f"/{PREFIX}/{{name}}", self._asset),
         ]
 
     # Files of the page
 
-    async def _page(self, request: Request) -> Response:
-        return self._file("index.html")
-
     async def _asset(self, request: Request) -> Response:
-        return self._file(request.path_params["name"])
-
-    def _file(self, name: str) -> Response:
         from starlette.responses import Response
 
+        name = request.path_params.get("name", "index.html")
         content = self._assets.get(name)
         if content is None:
             return Response(status_code=404, headers=HEADERS)
