@@ -9,8 +9,8 @@ import numpy as np
 from intarsia.display import markup, ratio_text, size_text
 from intarsia.inspect import drawing
 from intarsia.inspect.survey import Survey
+from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints
-from intarsia.manifest.view import View
 
 HEAT_ROWS, HEAT_COLUMNS = 60, 80
 """The number of cells in the map: more cannot be told apart on a screen."""
@@ -57,24 +57,17 @@ def _boxes(survey: Survey) -> tuple[Ints, ...]:
         grain, view = np.array(fact.grain, dtype=np.int64), int(manifest.regions.view[i])
         first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
         if view != NONE:
-            first, last = _places(manifest.views[view], first, last)
+            ends = zip(map(tuple, first.tolist()), map(tuple, last.tolist()), strict=True)
+            shown = [manifest.views[view].places(Box(*box)) for box in ends]
+            shape = len(shown), manifest.ndim
+            first = np.array([box.start for box in shown], dtype=np.int64).reshape(shape)
+            last = np.array([box.stop for box in shown], dtype=np.int64).reshape(shape)
         start = np.maximum(first + shift[i], survey.start[i])
         stop = np.minimum(last + shift[i], survey.stop[i])
         # A chunk at the member's edge is stored whole, so its whole size in memory was compressed.
         raw = np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64)
         parts.append((start, stop, raw, chunks.nbytes[rows]))
     return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
-
-
-def _places(view: View, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """Boxes of the member as boxes of positions, like `View.places`, but for many of them."""
-    first = np.zeros((len(start), view.ndim), dtype=np.int64)
-    last = np.ones_like(first)
-    for i, (source, offset, stride) in enumerate(view.axes):
-        if source is not None:
-            ends = stride * (start[:, i] - offset), stride * (stop[:, i] - 1 - offset)
-            first[:, source], last[:, source] = np.minimum(*ends), np.maximum(*ends) + 1
-    return first, last
 
 
 def heat_cells(survey: Survey) -> list[HeatCell]:
