@@ -33,7 +33,7 @@ from intarsia.versions.version import Version, open, resolve_store
 
 MAX_VERSIONS = 40
 STEPS = 1000
-"""Every array counts as this many steps of the progress."""
+"""The versions of an array count as this many steps of the progress, and so does its check."""
 
 
 def write_report(
@@ -83,27 +83,23 @@ def write_report(
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:
         raise not_logical(place, "", "there is no logical array to report on")
-    reports = []
+    reports, whole = [], 2 * STEPS * len(paths)
     for done, name in enumerate(paths):
-        part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)
-        part(0, 1)
+        looking, checking = (part_of(progress, (2 * done + i) * STEPS, STEPS, whole) for i in (0, 1))
+        looking(0, 1)
         array = open_plain(place, name)
-        # Reading every chunk takes longer than looking at all versions.
-        looking = 0 if repo is None else STEPS // 4 if read_data else STEPS
         moments: Sequence[ArrayVersion] = ()
         left_out = 0
         if repo is not None:
-            within = part_of(part, 0, looking, STEPS)
-            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions, within)
-        within = part_of(part, looking, STEPS - looking, STEPS)
-        reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=within))
+            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions, looking)
+        reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=checking))
     reports = _in_common_colours(reports)
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
     encodings = encodings_sections(place, {each.path: each.now for each in reports})
     page = render_page(name, about, reports, encodings)
-    progress(len(paths) * STEPS, len(paths) * STEPS)
+    progress(whole, whole)
     with whole_file(Path(file)) as stream:
         stream.write(page.encode("utf-8", "backslashreplace"))
     return Path(file)
