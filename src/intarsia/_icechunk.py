@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,16 @@ def _has_running_threads() -> bool:
     return False
 
 
+@dataclass(eq=False)
 class _Turn:
     """One listing or write, from the moment it asks to begin."""
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self.begun = False
-        self.called: Future[None] = Future()
-        """Done when it may begin, if it had to wait."""
+    kind: Kind
+
+    begun: bool = False
+
+    called: Future[None] = field(default_factory=Future)
+    """Done when it may begin, if it had to wait."""
 
 
 class _Turns:
@@ -149,28 +151,22 @@ class _Turns:
             self._end(turn)
 
 
-_turns_of_sessions: list[weakref.ref[_Turns]] = []
+_turns_of_sessions: weakref.WeakSet[_Turns] = weakref.WeakSet()
 _turns_lock = threading.Lock()
 
 
 def _turns_of(store: Any) -> _Turns:
     """The turns of a store's session. Sessions can only be compared, but few are written to at a time."""
     with _turns_lock:
-        return _find_turns(store) or _add_turns(store)
+        return _find_turns(store)
 
 
-def _find_turns(store: Any) -> _Turns | None:
-    _turns_of_sessions[:] = [ref for ref in _turns_of_sessions if ref() is not None]
-    for ref in _turns_of_sessions:
-        turns = ref()
-        if turns is not None and turns.store == store:
+def _find_turns(store: Any) -> _Turns:
+    for turns in _turns_of_sessions:
+        if turns.store == store:
             return turns
-    return None
-
-
-def _add_turns(store: Any) -> _Turns:
     turns = _Turns(store)
-    _turns_of_sessions.append(weakref.ref(turns))
+    _turns_of_sessions.add(turns)
     return turns
 
 
