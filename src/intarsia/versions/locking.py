@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -145,9 +145,11 @@ class _LockFile(io.FileIO):
 
 def _open_lock(path: Path, file: Path) -> _LockFile:
     """Everybody who may write to the repository's directory may lock it."""
+    with suppress(FileNotFoundError):
+        return _LockFile(file, "r+b")
     try:
         lock = _LockFile(file, "xb")
-    except FileExistsError:
+    except FileExistsError:  # somebody made it just now
         return _LockFile(file, "r+b")
     file.chmod(0o644 | path.stat().st_mode & 0o022)
     return lock
