@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 MAX_SHOWN_REGIONS = 6
 
+DEFAULTS = LogicalConfig()
+
 MAX_WRITTEN_BOXES = 256
 """A write scattered over more boxes of logical chunks counts as one over the box around them."""
 
@@ -222,11 +224,12 @@ def _request_text(request: Request) -> str:
     return request.box.text()
 
 
-def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
+def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig = DEFAULTS) -> None:
     """Write values, or one value, into a box of a member."""
-    values = broadcast(as_member_values(source.array, value, f"the array {source.name!r}"), box.shape)
-    inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
-    every = tuple(slice(0, n, 1) for n in box.shape)
+    shape = box.shape
+    values = broadcast(as_member_values(source.array, value, f"the array {source.name!r}"), shape)
+    inside = tuple([slice(a, b, 1) for a, b in zip(*box, strict=True)])
+    every = tuple([slice(0, n, 1) for n in shape])
     if values.size:
         write_part(source, RegionPart(-1, inside, every, values.size), values, points=False, config=config)
 
@@ -237,7 +240,7 @@ def write_part(
     values: Values,
     *,
     points: bool,
-    config: LogicalConfig | None = None,
+    config: LogicalConfig = DEFAULTS,
     look: Look | None = None,
 ) -> StoredMetadata | None:
     """Write what the `output_selection` of a part selects of the values to its `member_selection`.
@@ -255,7 +258,6 @@ def write_part(
     ):
         write_part_by_zarr(source, part, values, points=points)
         return None
-    config = config or LogicalConfig()
     work = ChunkPlan(part, source, points, values.shape)
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
