@@ -284,17 +284,14 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     []
     """
     table = manifest.regions_and_replicas
-    problems: list[str] = []
-    lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
-    for name, entries in lists:
-        problems += _problems_of_numbers(name, getattr(table, name), entries)
+    problems = [*_problems_of_numbers(manifest)]
     if problems or not len(table):
         return problems
     problems = [*_problems_of_boxes(manifest)]
     odd = np.flatnonzero((table.layer < 0) | (table.layer >= MAX_LAYERS))
     if odd.size:
         problems.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"))
-    if not problems and manifest.version > 1:  # the rest computes with bounds that must be possible
+    if not problems and not manifest.is_plain:  # the rest computes with bounds that must be possible
         problems = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
     return problems or [*_problems_of_layers(manifest)]
 
@@ -302,10 +299,10 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
 def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
     """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
     base = manifest.regions
-    for layer, table in manifest.regions_and_replicas.by_layer().items():
-        # Numbered as in the whole table, in which the regions of layer 0 come first.
-        rows = np.flatnonzero(manifest.regions_and_replicas.layer == layer)
+    for layer, table in ({0: base} | manifest.replicas.by_layer()).items():
         if (pair := table.overlap()) is not None:
+            # Numbered as in the whole table, in which the regions of layer 0 come first.
+            rows = np.flatnonzero(manifest.regions_and_replicas.layer == layer)
             yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
         elif layer:
             boxes = (table.row(i).box for i in range(len(table)))
@@ -314,18 +311,19 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
                 yield f"regions.layer: the replica {bad.text()} in layer {layer} covers what layer 0 lacks"
 
 
-def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
+def _problems_of_numbers(manifest: Manifest) -> Iterator[str]:
     """Rows that refer to entries that do not exist, and entries that no row refers to."""
-    count = len(entries)
-    outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= count))
-    if outside.size:
-        yield _rows(name, outside, f"refers past the list of {count} {name}s")
-    elif count and not len(numbers):
-        yield f"{name}s: {count} listed, but there is no region"
-    elif not (used := np.bincount(numbers[numbers >= 0], minlength=count) > 0).all():
-        unused = int(np.argmin(used))
-        called = f" ({entries[unused]})" if name == "member" else ""
-        yield f"{name}s[{unused}]{called} is not used by any region"
+    lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
+    for name, entries in lists:
+        numbers: Ints = getattr(manifest.regions_and_replicas, name)
+        count = len(entries)
+        outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= count))
+        if outside.size:
+            yield _rows(name, outside, f"refers past the list of {count} {name}s")
+        elif not (used := np.bincount(numbers[numbers >= 0], minlength=count) > 0).all():
+            unused = int(np.argmin(used))
+            called = f" ({entries[unused]})" if name == "member" else ""
+            yield f"{name}s[{unused}]{called} is not used by any region"
 
 
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:

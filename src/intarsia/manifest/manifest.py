@@ -134,7 +134,7 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        return not (len(self.packings) or self.views or len(self.replicas))
+        return not (self.packings.kinds or self.views or len(self.replicas))
 
     @cached_property
     def regions_and_replicas(self) -> RegionTable:
@@ -308,9 +308,9 @@ class Manifest:
         return replace(
             self,
             generation=self.generation + 1,
-            members=tuple(names[i] for i in used_members.tolist()),
+            members=tuple([names[i] for i in used_members.tolist()]),
             packings=packings.select(used_packings),
-            views=tuple(views[i] for i in used_views.tolist()),
+            views=tuple([views[i] for i in used_views.tolist()]),
             regions=every.select(slice(count)) if shared else every,
             replicas=every.select(slice(count, None)) if shared else NO_REGIONS,
             **fields,
@@ -453,7 +453,7 @@ class Manifest:
         else:
             needed = [name for name, usual in MORE_COLUMNS.items() if (getattr(table, name) != usual).any()]
             document = self._document({name: getattr(table, name).tolist() for name in (*COLUMNS, *needed)})
-        if len(self.packings):
+        if self.packings.kinds:
             document["packings"] = self.packings.to_json(in_table=in_table)
         if self.views:
             document["views"] = [view.to_json() for view in self.views]

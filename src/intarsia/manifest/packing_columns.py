@@ -127,7 +127,7 @@ class Packings(LazyColumns):
     def select(self, numbers: Ints) -> Packings:
         """A selection of the packings."""
         used, kind = np.unique(self.kind[numbers], return_inverse=True)
-        kinds = tuple(self.kinds[i] for i in used.tolist())
+        kinds = tuple([self.kinds[i] for i in used.tolist()])
         return Packings(kinds, kind.reshape(-1), self.scale[numbers], self.offset[numbers])
 
     def columns(self, rows: int) -> Ints:

@@ -214,12 +214,12 @@ class RegionTable(LazyColumns):
 
     def select(self, rows: Any) -> RegionTable:
         """The table with some of the rows."""
-        return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
+        return RegionTable(*[getattr(self, column.name)[rows] for column in fields(self)])
 
     def concat(self, other: RegionTable) -> RegionTable:
         """The rows of this table, followed by those of another."""
         names = [column.name for column in fields(self)]
-        return RegionTable(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
+        return RegionTable(*[np.concatenate([getattr(self, n), getattr(other, n)]) for n in names])
 
     def columns(self) -> Ints:
         """All columns side by side, as they are stored in the table form of the manifest."""
