@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
 from intarsia.logical.recode import copy_to_unpacked_member
-from intarsia.logical.staging import Reservation, check_shape
+from intarsia.logical.staging import DataPiece, Reservation, check_shape
 from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import Values, as_values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
@@ -75,10 +74,10 @@ class AppendPlan:
     ) -> AppendPlan:
         """The plan for data of this shape; refused if it does not fit the array."""
         manifest = logical.manifest
-        axis = axis_number(manifest, axis)
-        if len(shape) != manifest.ndim:
-            raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
-        whole = (*manifest.shape[:axis], shape[axis], *manifest.shape[axis + 1 :])
+        old, axis = manifest.shape, axis_number(manifest, axis)
+        if len(shape) != len(old):
+            raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {len(old)}")
+        whole = (*old[:axis], shape[axis], *old[axis + 1 :])
         check_shape(shape, whole, f"data to append along axis {axis}")
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
@@ -102,31 +101,33 @@ class AppendPlan:
     @cached_property
     def last(self) -> Row | None:
         """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
-        lattice, table = Box.sized(self.before.lattice), self.before.regions
-        if not all(lattice.stop):
+        lattice, table, axis = self.before.lattice, self.before.regions, self.axis
+        rows = np.flatnonzero(table.stop[:, axis] == lattice[axis])
+        if len(rows) != 1:
             return None
-        slab = lattice.with_axis(self.axis, lattice.stop[self.axis] - 1, lattice.stop[self.axis])
-        rows = [table.row(i) for i in table.touching(slab)[:2].tolist()]
-        return rows[0] if len(rows) == 1 and rows[0].box.intersect(slab) == slab else None
+        row = table.row(int(rows[0]))
+        return (
+            row if row.box == Box.sized(lattice).with_axis(axis, row.box.start[axis], lattice[axis]) else None
+        )
 
     @cached_property
     def new_chunks(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
-        lattice = Box.sized(self.grown.lattice)
+        lattice = self.grown.lattice
         first = -(-self.old_length // self.before.chunk_shape[self.axis])
-        return lattice.with_axis(self.axis, first, lattice.stop[self.axis])
+        return Box.sized(lattice).with_axis(self.axis, first, lattice[self.axis])
 
     @cached_property
     def new_chunks_shape(self) -> tuple[int, ...] | None:
         """The shape of the data in wholly new logical chunks; None if there are none."""
-        return self.grown.elements(self.new_chunks).shape if prod(self.new_chunks.shape) else None
+        return self.grown.elements(self.new_chunks).shape if all(self.new_chunks.shape) else None
 
     @cached_property
     def partial(self) -> Box | None:
         """The logical chunks that already have some elements, and get more, if there are any."""
         start, stop = self.old_length // self.before.chunk_shape[self.axis], self.new_chunks.start[self.axis]
         box = self.new_chunks.with_axis(self.axis, start, stop)
-        return box if all(box.shape) and self.length else None
+        return box if start < stop and all(box.shape) and self.length else None
 
     @cached_property
     def partial_last_regions(self) -> list[tuple[Row, Box]]:
@@ -192,17 +193,16 @@ class AppendPlan:
 
     def reserve_growth(self) -> Reservation | None:
         """Room in the member of the last region, which becomes longer; None unless it may simply grow."""
-        before, grown, axis = self.before, self.grown, self.axis
-        row, end = self.last, grown.lattice[axis]
+        before, grown, axis, row = self.before, self.grown, self.axis, self.last
         if row is None or not self.length or not (self._is_like(row) and self._takes(row)):
             return None
-        beyond = row.box.with_axis(axis, row.box.stop[axis], end)
-        in_member = grown.to_member(row, grown.elements(beyond))
-        if all(beyond.shape) and grown.is_shown(in_member, besides=row):
+        end = grown.lattice[axis]
+        longer = row.box.with_axis(axis, row.box.start[axis], end)
+        piece = DataPiece.of(grown, row, self.fresh(longer))
+        if grown.is_shown(piece.target, besides=row):
             return None
         reservation = Reservation(self.logical, self.origin)
-        longer = row.box.with_axis(axis, row.box.start[axis], end)
-        reservation.in_region(grown, row, self.fresh(longer), self._options_for(row))
+        reservation.in_member(piece, self._options_for(row))
         stop = before.regions.stop.copy()
         stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
         reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
@@ -232,15 +232,8 @@ class AppendPlan:
         if ready is not None:
             new.append(NewRegion(plan.new_chunks, ready, packing=packing))
         for row, part in plan.partial_last_regions:
-            reservation.in_region(grown, row, plan.fresh(part), plan._options_for(row))
+            reservation.in_member(DataPiece.of(grown, row, plan.fresh(part)), plan._options_for(row))
         reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
-        return reservation
-
-    def reserve_new_chunks(self, apart: LogicalArrayHandle) -> Reservation:
-        """Room for the data in wholly new logical chunks, in a member in a fork, which no manifest shows."""
-        reservation = Reservation(apart, self.origin)
-        if self.new_chunks_shape is not None:
-            reservation.in_new_member(self.grown.elements(self.new_chunks), self.new_encoding)
         return reservation
 
     def _options_for(self, row: Row) -> RuntimeOptions:

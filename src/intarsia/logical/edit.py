@@ -24,7 +24,7 @@ from intarsia.errors import (
 from intarsia.logical.append import AppendPlan
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
-from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
+from intarsia.logical.staging import DataPiece, Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, parse_shape
 from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
@@ -167,7 +167,7 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: RuntimeOp
     reservation = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
     for row in _uncovering_rows(manifest, cropped):
         for uncovered in cropped.elements(row.box).subtract(manifest.elements(row.box)):
-            reservation.in_region(cropped, row, uncovered, options)
+            reservation.in_member(DataPiece.of(cropped, row, uncovered), options)
     with reservation.shown_when_filled():
         reservation.fill(lambda _: manifest.fill_value)
 

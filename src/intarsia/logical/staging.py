@@ -92,6 +92,12 @@ class DataPiece:
     view: View | None = None
     """How the region sees the member."""
 
+    @classmethod
+    def of(cls, manifest: Manifest, row: Row, source: Box) -> DataPiece:
+        """Elements that a region backs, and where they are in its member."""
+        target, packing = manifest.to_member(row, source), manifest.packing_of(row)
+        return cls(manifest.members[row.member], source, target, packing, manifest.view_of(row))
+
     def select(self, source: Box) -> DataPiece:
         """The part of the piece for a box of the data."""
         origin = self.target if self.view is None else self.view.places(self.target)
@@ -191,19 +197,16 @@ class Reservation:
             self._add(DataPiece(name, box, box.seen_from(elements.start), packing))
         return name
 
-    def in_region(
-        self, manifest: Manifest, row: Row, fresh: Box, options: RuntimeOptions = NO_OPTIONS
-    ) -> None:
+    def in_member(self, piece: DataPiece, options: RuntimeOptions = NO_OPTIONS) -> None:
         """Reserve elements that a region of this or the next manifest backs; its member may grow."""
-        name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self.discarded_on_failure():
-            member = self.logical.members[name]
-            before, needed = member.shape, tuple(map(max, member.shape, target.stop))
+            member = self.logical.members[piece.member]
+            before, needed = member.shape, tuple(map(max, member.shape, piece.target.stop))
             if needed != before:
                 member.resize(needed)
-                self.grown.setdefault(name, before)
-        self.options[name] = options
-        self._add(DataPiece(name, fresh, target, manifest.packing_of(row), manifest.view_of(row)))
+                self.grown.setdefault(piece.member, before)
+        self.options[piece.member] = options
+        self._add(piece)
 
     def _add(self, piece: DataPiece) -> None:
         if self.origin is not None:
@@ -282,7 +285,7 @@ def reserve_in_existing_regions(
         shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow
-            reservation.in_region(manifest, row, shared)
+            reservation.in_member(DataPiece.of(manifest, row, shared))
     missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in reservation.pieces)
     if missing:
         raise NoRegionError(

@@ -193,10 +193,14 @@ class Upload:
     ) -> Self:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
         logical, path = first.logical, first.logical.group.path
-        node, fork = node_at(session, path), None if first.new_chunks_shape is None else session.fork()
-        uploaded = first.reserve_new_chunks(logical if fork is None else group_in_fork(logical, fork))
+        node, fork, member = node_at(session, path), None, None
+        uploaded = Reservation(logical, first.origin)
+        if first.new_chunks_shape is not None:
+            fork = session.fork()
+            uploaded.logical = group_in_fork(logical, fork)
+            elements = first.grown.elements(first.new_chunks)
+            member = uploaded.in_new_member(elements, first.new_encoding)
         incoming.fill(uploaded)
-        member = next(iter(uploaded.new_members), None)
 
         def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
             plan = first
