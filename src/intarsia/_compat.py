@@ -42,7 +42,7 @@ from zarr.registry import get_chunk_key_encoding_class
 from zarr.storage import WrapperStore
 from zarr.types import JSON, DTypeJSON
 
-from intarsia.errors import SlotsUnsupportedError
+from intarsia.errors import SlotsUnsupportedError, no_thread
 
 try:
     from zarr.core.array_spec import ArrayConfig, ArraySpec
@@ -151,18 +151,18 @@ if LACKING:
 def start_event_loop() -> None:
     """Start zarr's event loop before zarr does.
 
-    If its thread cannot start, this raises RuntimeError and leaves no loop behind: zarr would wait for it for
+    If its thread cannot start, this raises an error and leaves no loop behind: zarr would wait for it for
     ever.
     """
     try:
         event_loop()
-    except RuntimeError:
+    except RuntimeError as error:
         zarr_sync: Any = import_module("zarr.core.sync")
         if hasattr(zarr_sync, "loop") and hasattr(zarr_sync, "iothread"):
             failed, zarr_sync.loop[0], zarr_sync.iothread[0] = zarr_sync.loop[0], None, None
             if failed is not None:
                 failed.close()
-        raise
+        raise no_thread(error) from error
 
 
 def add_data_types(*kinds: type[Any]) -> None:
@@ -239,7 +239,7 @@ def stages(codecs: Iterable[Codec]) -> Stages:
     """The codecs of a chain by stage; raises ValueError if they are not in this order."""
     chain = tuple(codecs)
     kinds = [ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec]
-    order = [next(stage for stage, kind in enumerate(kinds) if isinstance(codec, kind)) for codec in chain]
+    order = [[isinstance(codec, kind) for kind in kinds].index(True) for codec in chain]
     if order != sorted(order) or order.count(1) != 1:
         raise ValueError(
             f"the codecs {[type(codec).__name__ for codec in chain]} are no chain: it has array -> array "
@@ -260,11 +260,11 @@ class ChunkTransform:
         waiting = [type(codec).__name__ for codec in self.codecs if not codec_supports_sync(codec)]
         if waiting:
             raise TypeError(f"these codecs work only inside an event loop: {', '.join(waiting)}")
-        self._stages = stages(self.codecs)
+        self.stages = stages(self.codecs)
 
     def decode_chunk(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> AnyNDBuffer:
         """The values of a chunk."""
-        before, serializer, after = self._stages
+        before, serializer, after = self.stages
         specs, inner = resolve_aa_specs(before, chunk_spec)
         data: Any = chunk_bytes
         for codec in (*reversed(after), serializer):
@@ -276,7 +276,7 @@ class ChunkTransform:
 
     def encode_chunk(self, chunk_array: AnyNDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
         """The bytes of a chunk; None if a codec says that it need not be stored."""
-        before, serializer, after = self._stages
+        before, serializer, after = self.stages
         specs, inner = resolve_aa_specs(before, chunk_spec)
         data: Any = chunk_array
         steps = [*zip(before, specs, strict=True), *((codec, inner) for codec in (serializer, *after))]

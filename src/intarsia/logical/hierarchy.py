@@ -28,7 +28,6 @@ from intarsia.errors import (
     MissingArrayError,
     NotLogicalArrayError,
     ReadOnlyError,
-    no_thread,
 )
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.parallel import check_store
@@ -56,7 +55,7 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
     formats that exists."""
     store, path = _in_store(store, path)
     check_store(store)
-    _start_event_loop()
+    start_event_loop()
     form, *others = formats
     try:
         with translate_metadata_errors(path, isinstance(store, AnyStore)):
@@ -78,13 +77,6 @@ def _in_store(store: Any, path: str) -> tuple[Any, str]:
     if not isinstance(store, zarr.Group):
         return safe_store(store), path
     return safe_store(store.store_path.store), joined_path(store.path, path)
-
-
-def _start_event_loop() -> None:
-    try:
-        start_event_loop()
-    except RuntimeError as error:
-        raise no_thread(error) from error
 
 
 @contextmanager
@@ -117,7 +109,7 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
     store, path = _in_store(store, path)
     check_store(store)
     place = f"{path or '/'!r} of {place_text(store)}"
-    _start_event_loop()
+    start_event_loop()
     try:
         return zarr.open(store, path=path or None, mode="r")
     except FileNotFoundError as error:
