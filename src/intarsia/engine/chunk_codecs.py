@@ -19,7 +19,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs, stages
+from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs
 from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
@@ -83,7 +83,7 @@ class Decoder:
         chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
-        self._array_codecs, self._serializer, after = stages(chain.codecs)
+        self._array_codecs, self._serializer, after = chain.stages
         self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
@@ -265,7 +265,7 @@ class Encoder:
         self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
         prototype = default_buffer_prototype()
         self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
-        array_codecs, serializer, outer = stages(codecs)
+        array_codecs, serializer, outer = self._chain.stages
         self._is_plain = (
             type(serializer) is BytesCodec
             and not array_codecs
@@ -277,7 +277,7 @@ class Encoder:
             self._pack = packer(outer[0], decoder.nbytes)
         self._outer: tuple[Any, ...] = outer[self._pack is not None :]
         self._fill: Any = np.asarray(spec.fill_value).item() if self._is_plain else None
-        self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
+        self.asks_for_index = decoder.asks_for_index
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         self.tells_the_index = not any(
             isinstance(codec, ShardingCodec) and needs_chunk_index(codec, spec) for codec in codecs
