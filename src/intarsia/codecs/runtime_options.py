@@ -186,7 +186,8 @@ def options_of(codecs: Iterable[Codec]) -> RuntimeOptions:
     """
     options = NO_OPTIONS
     for codec in all_codecs(codecs):
-        options = options.over(getattr(codec, "options", NO_OPTIONS))
+        if own := getattr(codec, "options", None):
+            options = options.over(own)
     return options
 
 
