@@ -283,14 +283,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
     []
     """
-    table = manifest.regions_and_replicas
-    problems = [*_problems_of_numbers(manifest)]
-    if problems or not len(table):
-        return problems
-    problems = [*_problems_of_boxes(manifest)]
-    odd = np.flatnonzero((table.layer < 0) | (table.layer >= MAX_LAYERS))
-    if odd.size:
-        problems.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"))
+    problems = [*_problems_of_numbers(manifest)] or [*_problems_of_boxes(manifest)]
     if not problems and not manifest.is_plain:  # the rest computes with bounds that must be possible
         problems = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
     return problems or [*_problems_of_layers(manifest)]
@@ -299,7 +292,8 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
 def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
     """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
     base = manifest.regions
-    for layer, table in ({0: base} | manifest.replicas.by_layer()).items():
+    replicas = {} if manifest.is_plain else manifest.replicas.by_layer()
+    for layer, table in ({0: base} | replicas).items():
         if (pair := table.overlap()) is not None:
             # Numbered as in the whole table, in which the regions of layer 0 come first.
             rows = np.flatnonzero(manifest.regions_and_replicas.layer == layer)
@@ -331,6 +325,7 @@ def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
     table, lattice = manifest.regions_and_replicas, np.array(manifest.lattice, dtype=np.int64)
     reach = MAX_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
+    layers = f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"
     for column, bad, what in (
         ("start", table.start < 0, "is negative"),
         ("member_start", table.member_start < 0, "is negative"),
@@ -341,6 +336,7 @@ def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
             table.member_start > reach - (table.stop - table.start),
             "lies further out than any member reaches",
         ),
+        ("layer", ((table.layer < 0) | (table.layer >= MAX_LAYERS))[:, np.newaxis], layers),
     ):
         if bad.any():  # the rows are only found then: along them, NumPy takes fifty times as long
             yield _rows(column, np.flatnonzero(bad.any(axis=1)), what)

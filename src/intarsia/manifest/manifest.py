@@ -134,7 +134,8 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        return not (self.packings.kinds or self.views or len(self.replicas))
+        has_replicas = self.regions_and_replicas is not self.regions
+        return not (self.packings.kinds or self.views or has_replicas)
 
     @cached_property
     def regions_and_replicas(self) -> RegionTable:
@@ -248,8 +249,9 @@ class Manifest:
         other = (table.start != besides.box.start).any(axis=1) | (table.layer != besides.layer)
         rows = np.flatnonzero((table.member == besides.member) & other)
         views = table.view[rows]
-        if any(self.in_member(table.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
-            return True
+        for i in rows[views != NONE].tolist():
+            if self.in_member(table.row(i)).intersect(box) is not None:
+                return True
         if not (views == NONE).any():  # the member may have more axes than the array, or fewer
             return False
         table = table.select(rows[views == NONE])
@@ -296,11 +298,11 @@ class Manifest:
         names = self.members if members is None else members
         packings: Packings = fields.pop("packings", self.packings)
         views: tuple[View, ...] = fields.pop("views", self.views)
-        if replicas is None:
+        if replicas is None and len(self.replicas):
             after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
             replicas = valid_replicas(self, after)
-        shared, count = len(replicas) > 0, len(regions)
-        every = regions.concat(replicas) if shared else regions
+        every = regions.concat(replicas) if replicas else regions
+        shared = every is not regions
         used_members, member = _renumbered(every.member)
         used_packings, packing = _renumbered(every.packing)
         used_views, view = _renumbered(every.view)
@@ -311,8 +313,8 @@ class Manifest:
             members=tuple([names[i] for i in used_members.tolist()]),
             packings=packings.select(used_packings),
             views=tuple([views[i] for i in used_views.tolist()]),
-            regions=every.select(slice(count)) if shared else every,
-            replicas=every.select(slice(count, None)) if shared else NO_REGIONS,
+            regions=every.select(slice(len(regions))) if shared else every,
+            replicas=every.select(slice(len(regions), None)) if shared else NO_REGIONS,
             **fields,
         )
 
