@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -313,7 +314,7 @@ def member_problem(
             return f"it decodes to {type_text(own)}, but the packing of its regions is of {stored}"
     elif not member_dtype_fits(manifest.data_type, member):
         return f"it decodes to {type_text(own)}, but the logical array is {type_text(manifest.data_type)}"
-    if len(member.shape) != len(needed) or any(a < b for a, b in zip(member.shape, needed, strict=True)):
+    if len(member.shape) != len(needed) or any(map(lt, member.shape, needed)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"
     return None
 

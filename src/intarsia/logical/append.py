@@ -106,9 +106,8 @@ class AppendPlan:
         if len(rows) != 1:
             return None
         row = table.row(int(rows[0]))
-        return (
-            row if row.box == Box.sized(lattice).with_axis(axis, row.box.start[axis], lattice[axis]) else None
-        )
+        across = Box.sized(lattice).with_axis(axis, row.box.start[axis], lattice[axis])
+        return row if row.box == across else None
 
     @cached_property
     def new_chunks(self) -> Box:

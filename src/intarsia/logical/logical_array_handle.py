@@ -101,15 +101,16 @@ class LogicalArrayHandle(ArrayHandle[Members]):
                 command="Create one: intarsia create STORE PATH --shape … --chunks … --dtype …",
             )
         document: Any = attributes[MANIFEST_KEY]
+        in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
 
         @cache
         def read() -> Manifest:
             with _named(group):
-                return Manifest.from_json(document, LogicalArrayHandle._open_table(group, document))
+                table = LogicalArrayHandle._open_table(group, document) if in_table else None
+                return Manifest.from_json(document, table)
 
         # A table of thousands of regions takes longer than all the rest, and is not needed to know what an
         # array is. In a snapshot it cannot change or vanish before it is needed.
-        in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
         if in_table and (later or is_immutable(group.store)):
             with _named(group):
                 return Manifest.described(document, read)
@@ -211,6 +212,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
         manifest.check()
         with self._turn:
+            now, members = self.state.manifest, self.state.members
             attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
             old = attributes.get(MANIFEST_KEY)
             old_table = old.get("regions") if isinstance(old, dict) else None
@@ -218,18 +220,18 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             if len(manifest.regions_and_replicas) > max_inline_regions(self.group.store, INLINE_REGIONS):
                 table = self._open_table(self.group, old, "r+")
                 # Replicas come after regions here, but anywhere in the stored table: then all are written.
-                as_stored = table is not None and not len(self.manifest.replicas)
-                before = self.manifest.table() if as_stored else manifest.table()[:0]
+                as_stored = table is not None and not len(now.replicas)
+                before = now.table() if as_stored else manifest.table()[:0]
                 table_name = store_table(self.group.store_path, manifest.table(), table, before)
             attributes[MANIFEST_KEY] = manifest.to_json(table_name)
             entry = convention(manifest.version)
             others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
             attributes[CONVENTIONS_KEY] = [*others, entry]
             self.group = self.group.update_attributes(attributes)
-            unreferenced = set(self.manifest.members) - set(manifest.members)
+            unreferenced = set(now.members) - set(manifest.members)
             if isinstance(old_table, str) and old_table != table_name:
                 unreferenced.add(old_table)
-            self.state = self.state.change(manifest, self.members.renamed(manifest.members))
+            self.state = self.state.change(manifest, members.renamed(manifest.members))
             self._drafts = {}
         if unreferenced:
             self.discard(*sorted(unreferenced))
@@ -289,7 +291,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
-        return checked_member(self.members[self.manifest.members[row.member]], self.manifest, row)
+        manifest, members = self.state.manifest, self.state.members
+        return checked_member(members[manifest.members[row.member]], manifest, row)
 
     def target(self, name: str, options: RuntimeOptions = NO_OPTIONS) -> PreparedMember:
         """A member, prepared for writing with run-time options."""
