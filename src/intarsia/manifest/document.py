@@ -184,7 +184,7 @@ def parse_fields(
     elif isinstance(parsed.regions, RegionColumns):
         columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
         if not problems:
-            regions = RegionTable.of(**columns)
+            regions = RegionTable(**columns)
     else:
         stored = _read_table(parsed, table)
         regions = RegionTable.from_columns(stored, len(parsed.shape))
@@ -254,13 +254,13 @@ def _read_table(document: ManifestDocument, table: Any) -> Ints:
 
 
 def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints], list[str]]:
-    """The columns of the region table as arrays; those of version 2 only if they are present."""
+    """The columns of the region table as arrays."""
     columns: dict[str, Ints] = {}
     problems = []
     count = len(regions.member)
     for name, column in structs.asdict(regions).items():
         if column is UNSET:
-            continue
+            column = [MORE_COLUMNS[name]] * count
         expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
         try:
             values = np.array(column, dtype=np.int64)

@@ -144,26 +144,14 @@ class RegionTable(LazyColumns):
     """0, or the number of a replica layer; shape (regions,)."""
 
     @classmethod
-    def of(
-        cls,
-        member: Ints,
-        start: Ints,
-        stop: Ints,
-        member_start: Ints,
-        packing: Ints | None = None,
-        view: Ints | None = None,
-        layer: Ints | None = None,
-    ) -> Self:
-        """The table with these columns; version 1 has only the first four.
+    def of(cls, *columns: Ints) -> Self:
+        """The table with these columns; those from the packing on may be absent.
 
         >>> RegionTable.of(np.array([0]), np.array([[1]]), np.array([[2]]), np.array([[0]])).packing
         array([-1])
         """
-        numbers = [
-            np.full(len(member), usual, dtype=np.int64) if column is None else column
-            for column, usual in ((packing, NONE), (view, NONE), (layer, 0))
-        ]
-        return cls(member, start, stop, member_start, *numbers)
+        usual = [np.full(len(columns[0]), number, dtype=np.int64) for number in (NONE, NONE, 0)]
+        return cls(*columns, *usual[len(columns) - 4 :])
 
     def __len__(self) -> int:
         return len(self.member)
