@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.engine.plan import RegionPart
-    from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.packing_columns import Packings
@@ -138,10 +137,6 @@ class ArrayState[M: MemberArrays]:
         state._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
         return state
 
-    def bounds_text(self, box: Box) -> str:
-        """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return self.manifest.elements(box).text()
-
     def region_text(self, row: Row) -> str:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
         name = self.manifest.members[row.member]
@@ -150,7 +145,7 @@ class ArrayState[M: MemberArrays]:
         except (MemberError, KeyError):
             codecs = ""
         layer = f", layer {row.layer}" if row.layer else ""
-        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs}{layer})"
+        return f"{self.manifest.elements(row.box).text()} ({name[:6]}{codecs}{layer})"
 
 
 class ArrayHandle[M: MemberArrays](ABC):

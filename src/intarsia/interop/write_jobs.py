@@ -152,7 +152,7 @@ def fill_bounds(
     if not rows.size:
         return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
     if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
-        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
+        named = ", ".join(logical.state.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"

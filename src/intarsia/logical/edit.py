@@ -53,11 +53,12 @@ def add_region(
     logical.begin_edit()
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
-    overlapping = manifest.regions.touching(box)
+    elements, overlapping = manifest.elements(box), manifest.regions.touching(box)
     if overlapping.size:
-        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in overlapping[:6].tolist())
+        rows = map(manifest.regions.row, overlapping[:6].tolist())
+        named = ", ".join(map(logical.state.region_text, rows))
         raise OverlapError(
-            f"the bounds {logical.bounds_text(box)} overlap {overlapping.size} regions: {named}.\n"
+            f"the bounds {elements.text()} overlap {overlapping.size} regions: {named}.\n"
             "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
         )
     if member is not None:
@@ -72,8 +73,8 @@ def add_region(
         )
     values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
     if values is not None:
-        check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
-    reservation = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
+        check_shape(values.shape, elements.shape, f"the region {elements.text()}")
+    reservation = reserve_regions(logical, [(bounds, encoding)], elements.start)
     with reservation.shown_when_filled():
         if values is not None:
             reservation.fill(lambda source: values[source.slices])
@@ -111,12 +112,12 @@ def _with_member(
     row = changed.regions.row(len(changed.regions) - 1)  # with its number there
     problems = problems_of_regions(changed)
     if problems:
-        raise ShapeError(f"the region {logical.bounds_text(box)} is impossible: {'; '.join(problems)}")
+        raise ShapeError(f"the region {manifest.elements(box).text()} is impossible: {'; '.join(problems)}")
     member = logical.members[name] if is_member else logical.members.child(name)
     problem = member_problem(member, changed, row)
     if problem:
         error = DataTypeError if "decodes to" in problem else MemberError
-        raise error(f"the array {name!r} cannot back {logical.bounds_text(box)}: {problem}")
+        raise error(f"the array {name!r} cannot back {manifest.elements(box).text()}: {problem}")
     logical.members.adopt(name, member)
     return changed
 
@@ -138,7 +139,7 @@ def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to drop")
+        raise NoRegionError(f"no region lies in {manifest.elements(box).text()}: there is nothing to drop")
     logical.commit(manifest.replace_boxes([box]))
 
 

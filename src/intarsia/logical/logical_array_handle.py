@@ -23,7 +23,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
-from intarsia.manifest.manifest_diff import still_backs_region
+from intarsia.manifest.manifest_diff import rebacked_boxes
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -177,10 +177,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         return True
 
     def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
-        before = state.manifest
-        return all(
-            still_backs_region(before, self.manifest, before.regions_and_replicas.row(i)) for i in rows
-        )
+        boxes = [state.manifest.regions_and_replicas.row(i).box for i in rows]
+        return not rebacked_boxes(state.manifest, self.manifest, boxes)
 
     def begin_edit(self) -> None:
         """Called before every change of the state: makes sure that it is writable and up to date."""
@@ -306,11 +304,3 @@ class LogicalArrayHandle(ArrayHandle[Members]):
     def runtime_options(self, name: str, overrides: RuntimeOptions = NO_OPTIONS) -> PicklableOptions:
         """What another process needs to write into a member as this group would."""
         return PicklableOptions.of(self.members.live.get(name), self.options(overrides))
-
-    def bounds_text(self, box: Box) -> str:
-        """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return self.state.bounds_text(box)
-
-    def region_text(self, row: Row) -> str:
-        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
-        return self.state.region_text(row)

@@ -135,7 +135,7 @@ def reserve_recode(
         if not of_regions:
             purpose = "replicate" if layer else "recode"
             raise NoRegionError(
-                f"no region lies in {logical.bounds_text(box)}: there is nothing to {purpose}"
+                f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
             )
         whole = manifest.regions.covers(box)
         # In one go: chunks of the new member may hold elements of many parts, and would be written for each.

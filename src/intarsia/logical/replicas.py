@@ -215,11 +215,15 @@ def plan_replica(
             "  Say what to replicate as it grows: arr.set_policy(replica={…})"
         )
     box = lattice_box(manifest, bounds)
+    elements = manifest.elements(box)
     if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
-    elements = manifest.elements(box).bounds
-    data = array.as_stored(elements) if fields["codecs"] == "auto" and fields["packing"] == "keep" else array
-    fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements)}
+        raise NoRegionError(f"no region lies in {elements.text()}: there is nothing to replicate")
+    data = (
+        array.as_stored(elements.bounds)
+        if fields["codecs"] == "auto" and fields["packing"] == "keep"
+        else array
+    )
+    fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements.bounds)}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
         return structs.replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box

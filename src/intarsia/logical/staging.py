@@ -259,7 +259,7 @@ def reserve_regions(
     table = manifest.regions.concat(RegionTable.from_rows(rows, manifest.ndim))
     pair = table.overlap()
     if pair is not None:
-        named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
+        named = " and ".join(manifest.elements(table.row(i).box).text() for i in pair)
         raise OverlapError(f"the regions {named} overlap")
     reservation, new = Reservation(logical, origin), []
     for box, encoding in boxes:

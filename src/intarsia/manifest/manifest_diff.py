@@ -71,11 +71,6 @@ def rebacked_boxes(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> l
     return [box for box in listed if moved.touching(box).size or _is_cut(before, after, box)]
 
 
-def still_backs_region(before: Manifest, after: Manifest, row: Row) -> bool:
-    """Whether everything that a region of `before` shows is shown by `after`, from the same place."""
-    return not rebacked_boxes(before, after, [row.box])
-
-
 def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
     shown, shows = before.elements(box), after.elements(box)
     return any(a > b for a, b in zip(shown.stop, shows.stop, strict=True))
