@@ -218,11 +218,8 @@ def plan_replica(
     elements = manifest.elements(box)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {elements.text()}: there is nothing to replicate")
-    data = (
-        array.as_stored(elements.bounds)
-        if fields["codecs"] == "auto" and fields["packing"] == "keep"
-        else array
-    )
+    as_packed = fields["codecs"] == "auto" and fields["packing"] == "keep"
+    data = array.as_stored(elements.bounds) if as_packed else array
     fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements.bounds)}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:

@@ -134,8 +134,9 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        has_replicas = self.regions_and_replicas is not self.regions
-        return not (self.packings.kinds or self.views or has_replicas)
+        if self.packings.kinds or self.views:
+            return False
+        return self.regions_and_replicas is self.regions
 
     @cached_property
     def regions_and_replicas(self) -> RegionTable:
