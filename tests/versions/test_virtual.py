@@ -34,16 +34,17 @@ def place(tmp_path):
     return repo, files
 
 
-def refer(array, files, day):
+def refer(array, files, day, since=THEN):
     """A day's file of raw numbers, as a region of its own."""
     file = files / f"{day}.bin"
     (np.arange(CHUNK, dtype="<i8") + CHUNK * day).tofile(file)
-    os.utime(file, (1_000_000_000, 1_000_000_000))
+    if since == THEN:
+        os.utime(file, (1_000_000_000, 1_000_000_000))
     name = f"m-{day:032x}"
     zarr.create_array(
         array.store, name=f"t/{name}", shape=(CHUNK,), chunks=(CHUNK,), dtype="int64", compressors=None
     )
-    array.store.set_virtual_ref(f"t/{name}/c/0", f"file://{file}", offset=0, length=8 * CHUNK, checksum=THEN)
+    array.store.set_virtual_ref(f"t/{name}/c/0", f"file://{file}", offset=0, length=8 * CHUNK, checksum=since)
     array.resize((CHUNK * (day + 1),))
     array.add_region([(CHUNK * day, CHUNK * (day + 1))], member=name)
 
@@ -82,6 +83,17 @@ def test_a_file_that_changes_afterwards_is_an_error_as_before(series):
     os.utime(files / "1.bin", (4_000_000_000, 4_000_000_000))
     with pytest.raises(intarsia.errors.ReadError, match=r"(?i)modified|changed"):
         intarsia.open(repo, "t")[...]
+
+
+def test_a_file_of_this_very_second_can_be_joined(place):
+    repo, files = place
+    with intarsia.transaction(repo, message="two days") as tx:
+        array = tx.create("t", shape=(0,), chunks=(CHUNK,), dtype="int64")
+        for day in range(2):
+            refer(array, files, day, datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1))
+        array.consolidate()
+    assert kinds(repo) == {VIRTUAL}
+    assert intarsia.open(repo, "t")[...].tolist() == list(range(2 * CHUNK))
 
 
 def test_a_file_that_changed_before_cannot_be_joined(series):

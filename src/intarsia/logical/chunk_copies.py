@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -104,9 +106,9 @@ def _refer(
     source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, Any]
 ) -> None:
     """Copy references. Icechunk does not give out checksums, so each source is read once, which checks the
-    old reference, and the new one is valid from now on."""
+    old reference, and the new one is valid from now on; rounded up, because Icechunk keeps whole seconds."""
     store: Any = target.store
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.fromtimestamp(math.ceil(time.time()), datetime.UTC)
     sync(_touch(source.store, [_key(source, move.source) for move in moves]))
     specs = []
     for move in moves:
