@@ -108,7 +108,7 @@ def parse_document(document: object) -> ManifestDocument:
         parsed, problems = None, [*_problems_of_fields(document)]
     problems += problems_of_names(document.get("members"), document.get("regions"))
     if parsed is not None and not problems:
-        problems = [*_problems_of_version(parsed), *_problems_of_axes(parsed)]
+        problems = [*_contradictions(parsed)]
     if parsed is None or problems:
         raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
     return parsed
@@ -141,7 +141,9 @@ def problems_of_names(members: Any, table: Any = None) -> list[str]:
     return problems or ["members: a name is listed twice"] * (len(set(listed)) != len(listed))
 
 
-def _problems_of_version(document: ManifestDocument) -> Iterator[str]:
+def _contradictions(document: ManifestDocument) -> Iterator[str]:
+    """Fields that the version does not have, that disagree about the axes, or have more elements than can be
+    counted."""
     if document.version == 1:
         later = [(name, getattr(document, name)) for name in ("packings", "views")]
         if isinstance(document.regions, RegionColumns):
@@ -149,10 +151,6 @@ def _problems_of_version(document: ManifestDocument) -> Iterator[str]:
         for name, value in later:
             if value is not UNSET:
                 yield f"{name}: only a manifest of version 2 has this field"
-
-
-def _problems_of_axes(document: ManifestDocument) -> Iterator[str]:
-    """Fields that disagree about the axes, or have more elements than can be counted."""
     for name in ("chunk_shape", "dimension_names"):
         axes = getattr(document, name)
         if axes is not None and len(axes) != len(document.shape):
