@@ -14,7 +14,7 @@ import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 
-from intarsia._compat import ArrayV3Metadata
+from intarsia._compat import ArrayV3Metadata, stages
 from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime_options import (
@@ -28,7 +28,7 @@ from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
 from intarsia.manifest.box import parse_shape
-from intarsia.manifest.data_types import as_values, data_type_of, values_dtype
+from intarsia.manifest.data_types import as_values, data_type_of, plain_type, values_dtype
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableCodec, OptionalDType
 from intarsia.nullable.codec import default_serializer, optional_codec
@@ -160,11 +160,11 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     >>> [type(codec).__name__ for codec in codecs_for(data_type_of("string"), ["gzip"])]
     ['VLenUTF8Codec', 'GzipCodec']
     """
-    if not isinstance(data_type, OptionalDType):
-        return None if codecs is None else parse_codecs(codecs, serializer_of(data_type))
     if codecs is None:
-        return (optional_codec(data_type),)
+        return (optional_codec(data_type),) if isinstance(data_type, OptionalDType) else None
     parsed = parse_codecs(codecs, serializer_of(data_type))
+    if not isinstance(data_type, OptionalDType):
+        return parsed
     if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
         return tuple(on_present_values(codec) for codec in parsed)
     # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
@@ -182,7 +182,7 @@ def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
     >>> serializer_of(data_type_of("string"))
     VLenUTF8Codec()
     """
-    return default_serializer(data_type.innermost if isinstance(data_type, OptionalDType) else data_type)
+    return default_serializer(plain_type(data_type))
 
 
 def create_member(
@@ -195,9 +195,12 @@ def create_member(
     options: dict[str, Any] = {}
     codecs = codecs_for(data_type, encoding.codecs)
     if codecs is not None:
-        options["filters"] = [c for c in codecs if isinstance(c, ArrayArrayCodec)] or None
-        options["serializer"] = next(c for c in codecs if isinstance(c, ArrayBytesCodec))
-        options["compressors"] = [c for c in codecs if isinstance(c, BytesBytesCodec)] or None
+        filters, serializer, compressors = stages(codecs)
+        options = {
+            "filters": filters or None,
+            "serializer": serializer,
+            "compressors": compressors or None,
+        }
     return zarr.create_array(
         store,
         name=name,
