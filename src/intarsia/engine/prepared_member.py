@@ -81,7 +81,7 @@ class PreparedMember:
         try:
             return EngineMember(name, array)
         except _ObstacleError as obstacle_met:
-            return ZarrMember(name, array, str(obstacle_met), is_plain=_is_plain(array))
+            return ZarrMember(name, array, str(obstacle_met), is_plain=not is_nullable(array.metadata.dtype))
 
     def with_options(self, options: RuntimeOptions) -> AnyMember:
         """The member, to be read or written with run-time options; the latest result is kept."""
@@ -148,7 +148,7 @@ class EngineMember(PreparedMember):
     """A member that the engine reads: its grid, its codecs, and where its chunks are stored."""
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
-        super().__init__(name, array, is_plain=_is_plain(array))
+        super().__init__(name, array, is_plain=not is_nullable(array.metadata.dtype))
         if isinstance(self.metadata, ArrayV2Metadata):
             raise _ObstacleError(FORMAT_2)
         outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
@@ -263,10 +263,6 @@ def _memory_obstacle(array: zarr.Array[Any]) -> str:
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""
-
-
-def _is_plain(array: zarr.Array[Any]) -> bool:
-    return not is_nullable(array.metadata.dtype)
 
 
 def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
