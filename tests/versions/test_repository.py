@@ -116,7 +116,7 @@ def test_unknown_schemes_and_options_are_named():
         intarsia.open_repository("ftp://host/r")
     with pytest.raises(TypeError, match=r"no option 'regoin'; did you mean 'region'"):
         intarsia.open_repository("s3://bucket/prefix", regoin="x")
-    with pytest.raises(TypeError, match="no option 'region'; its options: none"):
+    with pytest.raises(TypeError, match="no option 'region'; there are none"):
         intarsia.open_repository("somewhere", region="x")
     with pytest.raises(ValueError, match="bucket and a prefix"):
         intarsia.open_repository("s3://bucket")

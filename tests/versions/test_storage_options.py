@@ -19,8 +19,8 @@ from intarsia.versions.storage_options import (
         ("s3://bucket/prefix", {"endpoint": "http://x"}, "did you mean 'endpoint_url'"),
         ("gs://bucket/prefix", {"bearer_tokn": "x"}, "did you mean 'bearer_token'"),
         ("az://container/prefix", {"acount": "x"}, "did you mean 'account'"),
-        ("https://host/prefix", {"region": "x"}, "its options: allow_http, bearer_token, headers"),
-        ("data/store", {"region": "x"}, "its options: none"),
+        ("https://host/prefix", {"region": "x"}, "there are allow_http, bearer_token, headers"),
+        ("data/store", {"region": "x"}, "there are none"),
     ],
 )
 def test_a_repository_names_the_options_that_exist(location, given, near):

@@ -276,12 +276,11 @@ def sample_blocks(
     >>> [block.shape for block in sample_blocks(np.zeros((10_000, 400), "f4"))]
     [(655, 400), (655, 400), (175, 400)]
     """
-    array = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
-    box = Box.sized(array.shape) if bounds is None else Box.of(bounds)
+    box = Box.sized(data.shape) if bounds is None else Box.of(bounds)
     if not prod(box.shape):
         return []
-    unit = chunks if chunks is not None and is_small(chunks, array.dtype) else (1,) * len(box.shape)
-    itemsize = max(1, np.dtype(array.dtype).itemsize)
+    unit = chunks if chunks is not None and is_small(chunks, data.dtype) else (1,) * len(box.shape)
+    itemsize = max(1, np.dtype(data.dtype).itemsize)
     step = block_shape(unit, box.in_units(unit).shape, itemsize, SAMPLE_BYTES // BLOCKS)
     origin = tuple(a // n * n for a, n in zip(box.start, unit, strict=True))
     grid = box.seen_from(origin).in_units(step).stop
@@ -289,7 +288,7 @@ def sample_blocks(
     for i in sorted({last * i // max(1, blocks - 1) for i in range(blocks)}):
         corner = map(mul, map(int, np.unravel_index(i, grid)), step)
         parts.append(Box.sized(step, tuple(map(add, corner, origin))).intersect(box))
-    return [_block(array[part.slices or ...]) for part in parts if part is not None]
+    return [_block(data[part.slices or ...]) for part in parts if part is not None]
 
 
 def _block(part: Any) -> Any:

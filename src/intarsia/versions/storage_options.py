@@ -7,12 +7,12 @@ Credentials come only from here, never out of Icechunk's objects; they are never
 import os
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import unquote
 
 import icechunk
 
+from intarsia.display import names_text
 from intarsia.engine.fetch.virtual import Container
 from intarsia.errors import IngestError
 from intarsia.extras import is_installed
@@ -80,8 +80,7 @@ def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     >>> source_options({"anon": True})
     Traceback (most recent call last):
     ...
-    intarsia.errors.IngestError: sources take no option 'anon'; did you mean 'anonymous'?
-      Their options: access_key, access_key_id, account, allow_http, anonymous, ...
+    intarsia.errors.IngestError: sources take no option 'anon'; did you mean 'anonymous'? There are ac...
     """
     valid = sorted(
         {name for names in SCHEME_OPTIONS.values() for name in names} - set(ICECHUNK_ONLY_OPTIONS)
@@ -95,7 +94,7 @@ def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
             name, value = "force_path_style", not value
         name = OBSTORE_NAMES.get(name, name)
         if name not in valid:
-            raise IngestError(unknown_option("sources take", key, valid, "Their"))
+            raise IngestError(unknown_option("sources take", key, valid))
         options[name] = value
     return options
 
@@ -106,21 +105,19 @@ def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
     >>> check_options("data/store", "file", {"region": "eu-central-1"})
     Traceback (most recent call last):
     ...
-    TypeError: 'data/store' takes no option 'region'; its options: none
+    TypeError: 'data/store' takes no option 'region'; there are none
     """
     valid = SCHEME_OPTIONS[scheme]
     unknown = sorted(set(options) - set(valid))
     if unknown:
-        raise TypeError(unknown_option(f"{where!r} takes", unknown[0], valid, "Its"))
+        raise TypeError(unknown_option(f"{where!r} takes", unknown[0], valid))
 
 
-def unknown_option(who: str, name: str, valid: Iterable[str], whose: str) -> str:
+def unknown_option(who: str, name: str, valid: Iterable[str]) -> str:
     """What to say about an option that does not exist: the nearest one that does, and all of them."""
     names = list(valid)
-    near = [FSSPEC_NAMES[name]] if FSSPEC_NAMES.get(name) in names else get_close_matches(name, names, 1, 0.7)
-    if near:
-        return f"{who} no option {name!r}; did you mean {near[0]!r}?\n  {whose} options: {', '.join(names)}"
-    return f"{who} no option {name!r}; {whose.lower()} options: {', '.join(names) or 'none'}"
+    meant = FSSPEC_NAMES.get(name, name)
+    return f"{who} no option {name!r}; {names_text(meant if meant in names else name, names)}"
 
 
 def options_of_scheme(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
