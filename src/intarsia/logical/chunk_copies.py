@@ -66,15 +66,14 @@ def copy_chunks(
     >>> b[:].tolist()
     [0, 0, 1, 2]
     """
-    left, reader = list(moves), source.store
+    reader, virtual = source.store, dict[Index, ChunkRef]()
     into_repository = change is None and isinstance(target.store, icechunk.IcechunkStore)
     if into_repository and isinstance(reader, icechunk.IcechunkStore):
-        refs = chunk_refs(reader, source.path)
-        virtual = [move for move in left if move.source in refs and refs[move.source][0] == VIRTUAL]
-        if virtual:
-            _refer(source, target, virtual, refs)
-            left = [move for move in left if move.source not in refs or refs[move.source][0] != VIRTUAL]
-    return sync(_copy(source, target, left, change))
+        refs = chunk_refs(reader, source.path).items()
+        virtual = {index: ref for index, ref in refs if ref[0] == VIRTUAL}
+    if references := [move for move in moves if move.source in virtual]:
+        _refer(source, target, references, virtual)
+    return sync(_copy(source, target, [move for move in moves if move.source not in virtual], change))
 
 
 async def _copy(
@@ -103,7 +102,7 @@ def _key(array: zarr.Array[Any], index: Index) -> str:
 
 
 def _refer(
-    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, Any]
+    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, ChunkRef]
 ) -> None:
     """Copy references. Icechunk does not give out checksums, so each source is read once, which checks the
     old reference, and the new one is valid from now on; rounded up, because Icechunk keeps whole seconds."""
