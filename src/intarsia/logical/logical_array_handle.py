@@ -210,7 +210,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
         manifest.check()
         with self._turn:
-            now, members = self.state.manifest, self.state.members
+            state, now = self.state, self.state.manifest
             attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
             old = attributes.get(MANIFEST_KEY)
             old_table = old.get("regions") if isinstance(old, dict) else None
@@ -229,7 +229,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             unreferenced = set(now.members) - set(manifest.members)
             if isinstance(old_table, str) and old_table != table_name:
                 unreferenced.add(old_table)
-            self.state = self.state.change(manifest, members.renamed(manifest.members))
+            self.state = state.change(manifest, state.members.renamed(manifest.members))
             self._drafts = {}
         if unreferenced:
             self.discard(*sorted(unreferenced))
@@ -289,8 +289,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
-        manifest, members = self.state.manifest, self.state.members
-        return checked_member(members[manifest.members[row.member]], manifest, row)
+        state = self.state
+        return checked_member(state.members[state.manifest.members[row.member]], state.manifest, row)
 
     def target(self, name: str, options: RuntimeOptions = NO_OPTIONS) -> PreparedMember:
         """A member, prepared for writing with run-time options."""
