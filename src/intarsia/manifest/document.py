@@ -18,6 +18,7 @@ from zarr.dtype import parse_dtype
 
 from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
+from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
 from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
@@ -231,17 +232,16 @@ def parse_fields(
 def _read_table(document: ManifestDocument, table: Any) -> Ints:
     """The rows of the array beside the members; its shape is checked before it is read."""
     width, name = 1 + 3 * len(document.shape), document.regions
-    cells = prod(-(-n // c) for n, c in zip(document.shape, document.chunk_shape, strict=True))
+    cells = prod(chunk_grid(document.shape, document.chunk_shape))
     if document.version > 1:
         width, cells = width + len(MORE_COLUMNS) + 3, cells * MAX_LAYERS
     if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
-    if table.shape[0] > min(cells, MAX_REGIONS):
-        limit = f", but there is room for {cells} regions"
-        if cells > MAX_REGIONS:
-            limit = f"; at most {MAX_REGIONS} are possible"
-        raise ManifestError([f"regions: the table {name!r} has {table.shape[0]} rows{limit}"])
+    most = min(cells, MAX_REGIONS)
+    if table.shape[0] > most:
+        limit = f"{table.shape[0]} rows, but there is room for {most} regions"
+        raise ManifestError([f"regions: the table {name!r} has {limit}"])
     try:
         rows: Ints = np.asarray(table[...])
     except Exception as error:
