@@ -13,7 +13,7 @@ one call, without Python and its lock; builds of it that cannot (on PyPy, or wit
 decompress one after the other. `deflate`, which is libdeflate, inflates gzip in two thirds of the time of
 zlib, and compresses in less than half, to fewer bytes; without it, zlib does the work. blosc cuts what it
 compresses into blocks of 256 KiB and more, and the library inside numcodecs can decompress only those that
-hold some elements, and large chunks without threads of its own, where its functions can be called.
+hold some elements, where its function for that can be called.
 `compressors_in_use` says which of these are at work.
 """
 
@@ -26,7 +26,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import c_int, c_size_t, c_void_p
+from ctypes import c_int, c_void_p
 from importlib import import_module
 from importlib.metadata import version
 from math import prod
@@ -61,21 +61,13 @@ HAS_BATCHES = "multi_decompress_to_buffer" in zstandard.backend_features
 """Whether many zstd frames can be decompressed in one call."""
 
 
-def _blosc_function(path: str, name: str, *arguments: type) -> Any:
-    """A function of the blosc library at `path`; None if it cannot be called."""
-    try:
-        function = getattr(ctypes.CDLL(path), name)
-    except (OSError, AttributeError):
-        return None
-    function.restype, function.argtypes = c_int, arguments
-    return function
-
-
 def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
     """A function that gets elements of blosc data into memory that they fill, by the library at `path`."""
-    run = _blosc_function(path, "blosc_getitem", c_void_p, c_int, c_int, c_void_p)
-    if run is None:
+    try:
+        run = ctypes.CDLL(path).blosc_getitem
+    except (OSError, AttributeError):  # it cannot be called
         return None
+    run.restype, run.argtypes = c_int, (c_void_p, c_int, c_int, c_void_p)
 
     def get(data: Any, first: int, count: int, memory: Bytes) -> None:
         source = np.frombuffer(data, dtype=np.uint8)
@@ -85,27 +77,7 @@ def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
     return get
 
 
-def _blosc_decompressor(path: str) -> ExactDecompress:
-    """A function that decompresses blosc data into memory that it fills, by the library at `path`.
-
-    Unlike that of numcodecs, it uses no other threads, which would compete with those that read.
-    """
-    run = _blosc_function(path, "blosc_decompress_ctx", c_void_p, c_void_p, c_size_t, c_int)
-    if run is None:
-        into: ExactDecompress = blosc.decompress
-        return into
-
-    def decompress(data: Any, memory: Any) -> Any:
-        source = np.frombuffer(data, dtype=np.uint8)
-        if run(source.ctypes.data, memory.ctypes.data, memory.nbytes, 1) != memory.nbytes:
-            raise RuntimeError("error during blosc decompression")
-        return memory
-
-    return decompress
-
-
 blosc_elements = _blosc_getter(blosc.__file__)
-decompress_blosc = _blosc_decompressor(blosc.__file__)
 
 
 def compressors_in_use() -> dict[str, str]:
@@ -160,11 +132,12 @@ COUNT = Struct("<I")
 """The number of elements, which precedes elements of variable length."""
 
 
-def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
+def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None, kind: type | None = None) -> Buffer:
     """`data` as the bytes -> bytes codec `codec` decodes it, which must have a synchronous form.
 
     More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
-    means that the limit is unknown, as for strings: see `unknown_bound`.
+    means that the limit is unknown, as for strings: see `unknown_bound`. `kind` is the codec's class, unless
+    it is another one that this one decodes like.
 
     >>> import zarr
     >>> from zarr.core.buffer import default_buffer_prototype
@@ -176,20 +149,14 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     ...
     ValueError: it decodes to more than the 4 bytes that are allowed
     """
-    return decode_as(type(codec), codec, data, spec, most)
-
-
-def decode_as(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
-    """The same for a codec as if it were of the class `kind`."""
     if most is None:
         most = unknown_bound(spec, len(data))
-    decompress = _DECOMPRESSORS.get(kind)
+    decompress = _DECOMPRESSORS.get(kind or type(codec))
     if decompress is None:
         inside: Any = getattr(codec, "decode_at_most", None)
-        decoded = codec._decode_sync(data, spec) if inside is None else inside(data, spec, most)
+        result: Buffer = codec._decode_sync(data, spec) if inside is None else inside(data, spec, most)
     else:
-        decoded = spec.prototype.buffer.from_bytes(decompress(codec, data.as_numpy_array(), most))
-    result: Buffer = decoded
+        result = spec.prototype.buffer.from_bytes(decompress(codec, data.as_numpy_array(), most))
     if len(result) > most:
         raise _too_much(most)
     return result
@@ -294,7 +261,7 @@ def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
 
     def unpack(data: Any, memory: Bytes | None) -> Any:
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
-            return decompress_blosc(data, memory) if nbytes > LARGEST_COPIED else blosc.decompress(data)
+            return blosc.decompress(data, memory if nbytes > LARGEST_COPIED else None)
         if kind is ZstdCodec and zstd_content(data) == nbytes:
             if nbytes > LARGEST_COPIED:
                 return zstd.decompress(data, memory)

@@ -32,7 +32,7 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, sync
-from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
+from intarsia.codecs.compressors import COUNT, check_count, decode, is_known, likely_bound
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
@@ -145,7 +145,7 @@ class _BoundedCompressor(_Filter):
 
     def decode(self, data: Any, out: Any = None) -> Any:
         encoded = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
-        made = decode_as(type(self.known), self.known, encoded, self.spec, likely_bound(self.spec))
+        made = decode(self.known, encoded, self.spec, likely_bound(self.spec))
         return made.as_numpy_array()
 
 
@@ -192,10 +192,10 @@ def _counting(kind: Any) -> Any:
 
 
 def _bounded(kind: type) -> Any:
-    def decode(self: Any, data: Buffer, spec: ArraySpec) -> Buffer:
-        return decode_as(kind, self, data, spec, likely_bound(spec))
+    def decode_bounded(self: Any, data: Buffer, spec: ArraySpec) -> Buffer:
+        return decode(self, data, spec, likely_bound(spec), kind)
 
-    return decode
+    return decode_bounded
 
 
 async def _at_once(self: Any, data: Buffer, spec: ArraySpec) -> Any:
