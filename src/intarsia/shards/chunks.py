@@ -17,7 +17,7 @@ from intarsia.codecs.shard_index import NO_ENTRY, Table, is_absent
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
-from intarsia.shards.locks import lock_chunks, lock_index, lock_out_writers
+from intarsia.shards.locks import lock_chunks, lock_index
 from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, is_parked, real_places, unpark
 
 BATCH = 16 << 20
@@ -76,21 +76,27 @@ def read_chunks(
             return None
         rows, intact = read_entries_locked(fd, index, numbers)
         if not intact:
-            table, intact = read_entries_locked(fd, index)
-            if not intact:
-                check_plausible_table(path, index, os.fstat(fd).st_size, unpark(table), layouts)
-        stored: dict[int, bytes] = {}
-        for number, (offset, length) in zip(numbers, unpark(rows).tolist(), strict=True):
-            if (offset, length) == NO_ENTRY:
-                continue
-            if offset & int(TORN):
-                raise ChunkDecodeError(torn_message(path, index.coordinates(number)))
-            try:
-                stored[number] = bytes(read_exactly(fd, offset, length))
-            except (ChunkDecodeError, OSError, OverflowError) as error:
-                where = f"inner chunk {index.coordinates(number)} of {path}"
-                raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
-        return stored
+            read_plausible_table(path, fd, index, layouts)
+        entries = zip(numbers, unpark(rows).tolist(), strict=True)
+        found = {number: _stored_bytes(path, fd, index, number, entry) for number, entry in entries}
+        return {number: data for number, data in found.items() if data is not None}
+
+
+def _stored_bytes(path: Path, fd: int, index: SlotIndex, number: int, entry: Sequence[int]) -> bytes | None:
+    """The stored bytes of a chunk with this entry in the index; None if it was never written."""
+    offset, length = entry
+    if (offset, length) == NO_ENTRY:
+        return None
+    if offset & int(TORN):
+        raise ChunkDecodeError(
+            f"inner chunk {index.coordinates(number)} of {path} was being overwritten when its writer died: "
+            "neither its old nor its new value is left. Write the whole chunk again"
+        )
+    try:
+        return bytes(read_exactly(fd, offset, length))
+    except (ChunkDecodeError, OSError, OverflowError) as error:
+        where = f"inner chunk {index.coordinates(number)} of {path}"
+        raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
 
 
 def is_plausible_table(
@@ -107,23 +113,20 @@ def is_plausible_table(
     return bool(np.array_equal(ends[:-1], rows[:, 0]) and ends[-1] == data_end)
 
 
-def check_plausible_table(
-    path: Path, index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
-) -> None:
-    """Raise `ChunkDecodeError` unless a dying process may have left the table without its checksum."""
-    if not is_plausible_table(index, file_bytes, table, layouts):
+def read_plausible_table(
+    path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]
+) -> tuple[Table, bool]:
+    """The whole table of an open shard as a writer left it, and whether its checksum agrees.
+
+    Raises `ChunkDecodeError` unless it agrees, or a dying process may have left the table without it.
+    """
+    table, intact = read_entries_locked(fd, index)
+    if not intact and not is_plausible_table(index, os.fstat(fd).st_size, unpark(table), layouts):
         raise ChunkDecodeError(
             f"the index of the shard {path} does not match its checksum and makes no sense either: "
             "the file is damaged"
         )
-
-
-def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
-    """The message about a chunk whose slot was being overwritten when its writer died."""
-    return (
-        f"inner chunk {coordinates} of {path} was being overwritten when its writer died: neither its old "
-        "nor its new value is left. Write the whole chunk again"
-    )
+    return table, intact
 
 
 def repair_index(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Table:
@@ -131,14 +134,12 @@ def repair_index(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLa
 
     The caller keeps all writers out.
     """
-    table, intact = files.read_entries(fd, index)
+    table, intact = read_plausible_table(path, fd, index, layouts)
     if intact and not is_parked(table).any():
         return table
-    size, table = os.fstat(fd).st_size, unpark(table)
-    if not intact:
-        check_plausible_table(path, index, size, table, layouts)
+    table = unpark(table)
     with lock_index(fd, exclusive=True):
-        write_all(fd, [index.encode_numbered(table)], index.start(size))
+        write_all(fd, [index.encode_numbered(table)], index.start(os.fstat(fd).st_size))
     os.fsync(fd)
     return table
 
@@ -176,8 +177,8 @@ def write_slots(
     Chunks are encoded without holding a lock, because codecs may run for long and decisions may read this
     very shard, or need threads that wait for it. So to replace part of a chunk it is read, unlocked, encoded,
     and written only if it is still what was read; if not, another writer has made progress. If encoding is
-    `quick`, the lock is kept. `restore` is called with a shard that has no slots, and says whether it made
-    some.
+    `quick`, the lock is kept. `restore` is called with a shard that has no slots, or an index that a writer
+    that died left half changed; it repairs that, and says whether the shard has slots now.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
@@ -196,7 +197,7 @@ def write_slots(
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
         with hold_chunks(path, numbers[0], numbers[-1], write=True) as fd:
             if fd is not None:
-                slots, sound = _find_slots(path, fd, settings, numbers)
+                slots = _find_slots(path, fd, settings, numbers)
             if slots is not None:
                 stored = {number: slots.stored(number) for number in updates}
                 if settings.quick:
@@ -205,9 +206,7 @@ def write_slots(
                     slots.write(encoded)
                     break
         if fd is not None and slots is None:
-            if not sound:
-                _mend(path, settings)
-            elif not restore(path, settings):
+            if not restore(path, settings):
                 raise SlotsGoneError(_gone(path, settings))
             continue
         if merged and not paused:
@@ -225,26 +224,16 @@ def write_slots(
         files.sync_names(path, settings.durable)
 
 
-def _find_slots(
-    path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]
-) -> tuple["_Slots | None", bool]:
-    """The slots of an open shard, if it has any, and whether its index is intact."""
+def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]) -> "_Slots | None":
+    """The slots of an open shard; None if it has none, or its index has to be repaired first."""
     rows, intact = read_entries_locked(fd, settings.index, numbers)
-    sound = intact and not is_parked(rows).any()
-    if not sound:
-        return None, sound
+    if not intact or is_parked(rows).any():
+        return None
     layout = settings.layout_in(fd, rows, numbers, lambda: read_entries_locked(fd, settings.index)[0])
     if layout is None:
-        return None, sound
+        return None
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
-    return _Slots(path, fd, settings, layout, entries), sound
-
-
-def _mend(path: Path, settings: SlotSettings) -> None:
-    with files.open_existing(path, write=True) as fd:
-        if fd is not None:
-            with lock_out_writers(fd):
-                repair_index(path, fd, settings.index, settings.layouts)
+    return _Slots(path, fd, settings, layout, entries)
 
 
 def _gone(path: Path, settings: SlotSettings) -> str:
@@ -271,12 +260,7 @@ class _Slots:
 
     def stored(self, number: int) -> bytes | None:
         """The stored bytes of a chunk."""
-        offset, length = self.entries[number]
-        if (offset, length) == NO_ENTRY:
-            return None
-        if offset & int(TORN):
-            raise ChunkDecodeError(torn_message(self.path, self.settings.index.coordinates(number)))
-        return bytes(read_exactly(self.fd, offset, length))
+        return _stored_bytes(self.path, self.fd, self.settings.index, number, self.entries[number])
 
     def write(self, encoded: dict[int, memoryview | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""

@@ -176,20 +176,20 @@ class ShardedArray:
                 f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; for a "
                 "logical array, give a member: arr.members[name]; for a nullable one, arr.zarr_array"
             )
-        metadata = self.array.metadata
-        codecs = metadata.codecs if isinstance(metadata, _compat.ArrayV3Metadata) else ()
+        metadata: Any = self.array.metadata
+        codecs = getattr(metadata, "codecs", ())  # none in Zarr format 2
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has no shards, but slots are places inside a shard.\n"
                 "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)",
                 command="To copy it into shards: intarsia convert STORE NEW_STORE --shards …",
             )
-        if not _has_shards(codecs):
+        *before, last = codecs
+        if not isinstance(last, ShardingCodec) or not all(isinstance(c, TransposeCodec) for c in before):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has codecs around its shards. Slots need filters and "
                 "compressors inside the shards; only 'transpose' may come before them"
             )
-        assert isinstance(metadata, _compat.ArrayV3Metadata)
         if not _compat.is_regular(metadata.chunk_grid):
             raise SlotsUnsupportedError(
                 f"the shards of the array {self.array.path!r} differ in shape; slots need a regular grid"
@@ -285,8 +285,3 @@ class ShardedArray:
         """The index of an inner chunk in the whole array, given its number in its shard."""
         inner = self.index.coordinates(number)
         return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))
-
-
-def _has_shards(codecs: tuple[Codec, ...]) -> bool:
-    *before, last = codecs
-    return isinstance(last, ShardingCodec) and all(isinstance(codec, TransposeCodec) for codec in before)

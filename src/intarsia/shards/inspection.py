@@ -11,7 +11,7 @@ from intarsia.codecs.context import working_on
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.chunks import check_plausible_table, read_chunks, read_entries_locked
+from intarsia.shards.chunks import read_chunks, read_entries_locked, read_plausible_table
 from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.replace_shard import dense_layout
 from intarsia.shards.slots import is_parked, real_places, unpark
@@ -155,11 +155,7 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
             if fd is None:
                 continue  # removed meanwhile, so it holds nothing
             try:
-                table, intact = read_entries_locked(fd, sharded.index)
-                if not intact:
-                    check_plausible_table(
-                        path, sharded.index, os.fstat(fd).st_size, unpark(table), sharded.layouts
-                    )
+                table, intact = read_plausible_table(path, fd, sharded.index, sharded.layouts)
             except ChunkDecodeError as error:
                 yield ShardProblem(where, str(error))
                 continue

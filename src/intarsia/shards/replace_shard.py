@@ -212,7 +212,7 @@ def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
 
 
 def restore_slots(path: Path, settings: SlotSettings) -> bool:
-    """Give slots back to a shard that was compacted here, and say whether it has them now."""
+    """Repair the index of a shard, give slots back if it was compacted here, and say whether it has some."""
     with lock_shard(path, settings.index, settings.layouts) as shard:
         if shard is None or settings.layout_of(shard.nbytes, shard.table) is not None:
             return True
