@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import accumulate, batched
 from operator import add
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import zarr
@@ -21,7 +21,7 @@ from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, 
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import Grid, named_chunk
-from intarsia.codecs.decisions import DecisionLike, apply
+from intarsia.codecs.decisions import DecisionLike, KnownMask
 from intarsia.codecs.runtime_options import PicklableOptions, options_in
 from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
 from intarsia.codecs.stored_decisions import with_decision
@@ -31,9 +31,6 @@ from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker gets at once: fetching a task costs one in a cluster as much as one."""
-
-FEWEST_TASKS = 1000
-"""Threads get fewer at once if there are not so many tasks, so that progress is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +98,22 @@ def rewrite(
     >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
     (4, 4004, True)
     """
-    works = [_ArrayRewrite.on(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
-    stored = sum(len(work.stored) for work in works)
-    size = max(1, min(CHUNKS_PER_TASK, stored // FEWEST_TASKS)) if client is None else CHUNKS_PER_TASK
-    tasks = [(at, part) for at, work in enumerate(works) for part in batched(work.stored, size)]
+    arrays = [_with_decision(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
+    indices = [stored_indices(each) for each in arrays]
+    stored, size = sum(map(len, indices)), 1 if client is None else CHUNKS_PER_TASK
+    tasks = [(at, part) for at, own in enumerate(indices) for part in batched(own, size)]
     done = [0, *accumulate(len(part) for _, part in tasks)]
 
     def count(tasks_done: int, _tasks: int) -> None:
         progress(done[tasks_done], stored)
 
-    run = partial(run_on_workers, store=works[0].array.store, tasks=tasks, progress=count)
+    run = partial(run_on_workers, store=arrays[0].store, tasks=tasks, progress=count)
     if client is None:
         threads = max(1, int(zarr.config.get("async.concurrency")))
         with ThreadPoolExecutor(threads, thread_name_prefix="intarsia-rewrite") as pool:
-            outcomes = run(pool, function=lambda _store, task: works[task[0]].attempt_all(task[1]))
+            outcomes = run(pool, function=lambda _store, task: _rewrite_chunks(arrays[task[0]], task[1]))
     else:
-        outcomes = run(client, function=_RewriteInWorker(tuple(work.for_workers() for work in works)))
+        outcomes = run(client, function=_RewriteInWorker(tuple(map(_for_workers, arrays))))
     result = sum((part for part, _ in outcomes), RewriteReport(0, 0, 0, 0))
     damaged = [error for _, errors in outcomes for error in errors]
     if damaged:
@@ -141,65 +138,52 @@ class _RewriteInWorker:
     def __call__(self, store: Any, task: tuple[int, Sequence[tuple[int, ...]]]) -> Outcome:
         at, indices = task
         path, options = self.arrays[at]
-        array = options.on(zarr.open_array(store, path=path, mode="r+"))
-        return _ArrayRewrite.of(array, indices).attempt_all(indices)
+        return _rewrite_chunks(options.on(zarr.open_array(store, path=path, mode="r+")), indices)
 
 
-@dataclass(frozen=True, slots=True)
-class _ArrayRewrite:
-    """What the workers of one `rewrite` share."""
+def _with_decision(
+    array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None
+) -> zarr.Array[Any]:
+    """The array that is rewritten, after checking that it can be."""
+    find_codecs(array, "rewrite")  # its error says what the array has instead
+    if decision is not None:
+        array = with_decision(array, decision)
+    paths = [each for each in find_codecs(array, "rewrite") if not each.nested]
+    if any(each.codec.effective_decision(each.spec) is None for each in paths):
+        raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
+    if array.read_only:
+        raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
+    return array
 
-    array: zarr.Array[Any]
-    grid: Grid
-    stored: Sequence[tuple[int, ...]]
-    """The indexes in the grid where there are chunks or shards."""
 
-    @classmethod
-    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> Self:
-        metadata: Any = array.metadata
-        return cls(array, Grid.of(metadata), stored)
+def _for_workers(array: zarr.Array[Any]) -> tuple[str, PicklableOptions]:
+    """What another process needs to open the array."""
+    metadata: Any = array.metadata
+    return array.path, PicklableOptions.of(metadata.codecs, options_in(array.async_array.config))
 
-    @classmethod
-    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> Self:
-        """The work on an array, after checking that it can be done."""
-        find_codecs(array, "rewrite")  # its error says what the array has instead
-        if decision is not None:
-            array = with_decision(array, decision)
-        paths = [each for each in find_codecs(array, "rewrite") if not each.nested]
-        if any(each.codec.effective_decision(each.spec) is None for each in paths):
-            raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
-        if array.read_only:
-            raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
-        return cls.of(array, stored_indices(array))
 
-    def for_workers(self) -> tuple[str, PicklableOptions]:
-        """What another process needs to open the array."""
-        metadata: Any = self.array.metadata
-        return self.array.path, PicklableOptions.of(
-            metadata.codecs, options_in(self.array.async_array.config)
-        )
+def _rewrite_chunks(array: zarr.Array[Any], indices: Iterable[tuple[int, ...]]) -> Outcome:
+    """Rewrite the chunks or shards at some indexes in the grid, except for damaged ones."""
+    metadata: Any = array.metadata
+    grid, result, damaged = Grid.of(metadata), RewriteReport(0, 0, 0, 0), []
+    for index in indices:
+        try:
+            result += _rewrite_chunk(StoredChunk.of(array, grid, index))
+        except ChunkDecodeError as error:
+            damaged.append(error)
+    return result, damaged
 
-    def attempt_all(self, indices: Iterable[tuple[int, ...]]) -> Outcome:
-        """Rewrite the chunks or shards at some indices, except for damaged ones."""
-        result, damaged = RewriteReport(0, 0, 0, 0), []
-        for index in indices:
-            try:
-                result += self._rewrite(index)
-            except ChunkDecodeError as error:
-                damaged.append(error)
-        return result, damaged
 
-    def _rewrite(self, index: tuple[int, ...]) -> RewriteReport:
-        chunk = StoredChunk.of(self.array, self.grid, index)
-        data = read_parts(chunk.path, [None])[0]
-        if data is None:
-            return RewriteReport(0, 0, 0, 0)
-        walk = ChunkWalk(redecide_chunk)
-        new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
-        if new is None:
-            return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
-        write_object(chunk.path, new)
-        return RewriteReport(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
+def _rewrite_chunk(chunk: StoredChunk) -> RewriteReport:
+    data = read_parts(chunk.path, [None])[0]
+    if data is None:
+        return RewriteReport(0, 0, 0, 0)
+    walk = ChunkWalk(redecide_chunk)
+    new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
+    if new is None:
+        return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
+    write_object(chunk.path, new)
+    return RewriteReport(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 
 def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: ArraySpec) -> Buffer | None:
@@ -213,15 +197,10 @@ def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: Ar
     encoders = decision.encoders(chain)
     # The same bitmask may stand for other bytes.
     compare = codec.holds_another or encoders != chain
-    known = decision.mask_unseen(chain)
-    if known == old and not compare:
+    if isinstance(decision, KnownMask) and decision.mask_for(chain) == old and not compare:
         return None
     raw, before = _decode(codec, stored, spec)
-    # A decision is called once: what it says without the data is final.
-    if known is None or not len(raw):
-        mask, encoded = codec.decide(raw, spec, decision)
-    else:
-        mask, encoded = apply(known, raw, encoders)
+    mask, encoded = codec.decide(raw, spec, decision)
     if mask == old and not compare:
         return None
     new = codec.join(mask, encoded, spec)

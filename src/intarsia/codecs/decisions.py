@@ -44,10 +44,6 @@ class Decision(ABC):
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         """The bitmask of the codecs that apply to the chunk, and the chunk encoded by them."""
 
-    def mask_unseen(self, _chain: Chain) -> int | None:
-        """The bitmask, if the decision does not need the chunk's data."""
-        return None
-
     def for_nested(self) -> "Decision | None":
         """The rule by which a `conditional` codec inside another one decides, if this is the outer one's."""
         return self
@@ -70,44 +66,49 @@ def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
     return mask, data
 
 
-class _KnownMask(Decision):
-    """A decision that needs no data."""
+class KnownMask(Decision):
+    """A decision that needs no data.
+
+    >>> isinstance(parse_decision(0b11), KnownMask)
+    True
+    """
 
     may_block = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_unseen(chain), data, chain)
+        return apply(self.mask_for(chain), data, chain)
 
     @abstractmethod
-    def mask_unseen(self, chain: Chain) -> int: ...
+    def mask_for(self, chain: Chain) -> int:
+        """The bitmask of the chunk being worked on."""
 
 
 @dataclass(frozen=True)
-class NeverApply(_KnownMask):
+class NeverApply(KnownMask):
     """No nested codec applies: the fastest write.
 
     >>> NeverApply() == parse_decision("never_apply")
     True
     """
 
-    def mask_unseen(self, _chain: Chain) -> int:
+    def mask_for(self, _chain: Chain) -> int:
         return 0
 
 
 @dataclass(frozen=True)
-class AlwaysApply(_KnownMask):
+class AlwaysApply(KnownMask):
     """Every nested codec applies, even if that makes the chunk larger.
 
     >>> AlwaysApply() == parse_decision("always_apply")
     True
     """
 
-    def mask_unseen(self, chain: Chain) -> int:
+    def mask_for(self, chain: Chain) -> int:
         return (1 << len(chain)) - 1
 
 
 @dataclass(frozen=True)
-class SameMask(_KnownMask):
+class SameMask(KnownMask):
     """One bitmask for all chunks.
 
     >>> parse_decision(0b11)
@@ -121,7 +122,7 @@ class SameMask(_KnownMask):
         if self.mask < 0:
             raise CodecConfigurationError(f"a bitmask must not be negative, but is {self.mask}")
 
-    def mask_unseen(self, _chain: Chain) -> int:
+    def mask_for(self, _chain: Chain) -> int:
         return self.mask
 
     def for_nested(self) -> None:
@@ -129,7 +130,7 @@ class SameMask(_KnownMask):
 
 
 @dataclass(frozen=True, eq=False)
-class MaskPerChunk(_KnownMask):
+class MaskPerChunk(KnownMask):
     """A bitmask for every chunk, computed in advance.
 
     >>> import numpy as np
@@ -165,7 +166,7 @@ class MaskPerChunk(_KnownMask):
         """The chunk grid that the plan covers."""
         return tuple(self.masks.shape)
 
-    def mask_unseen(self, chain: Chain) -> int:
+    def mask_for(self, chain: Chain) -> int:
         index = current_chunk_index()
         if len(index) != self.masks.ndim or any(i >= n for i, n in zip(index, self.shape, strict=True)):
             raise ChunkEncodeError(
@@ -202,9 +203,6 @@ class OtherLevels(Decision):
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         return self.decision.encode(data, self.encoders(chain))
 
-    def mask_unseen(self, chain: Chain) -> int | None:
-        return self.decision.mask_unseen(chain)
-
     def for_nested(self) -> Decision | None:
         return self.decision.for_nested()
 
@@ -237,10 +235,6 @@ class DecisionFunction(Decision):
     """The keywords that it is called with."""
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise CodecConfigurationError(
-                f"a decision function must be callable, got {type(self.function).__name__}"
-            )
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except (ValueError, TypeError) as error:
@@ -248,27 +242,24 @@ class DecisionFunction(Decision):
                 f"cannot tell which arguments the decision function {self.function!r} takes: "
                 "wrap it in a function that names them"
             ) from error
-        by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        by_keyword = [p.name for p in named if p.kind is not p.POSITIONAL_ONLY]
         everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        keywords = [keyword for keyword in KEYWORDS if everything or keyword in by_name]
-        needed = [
-            p.name
-            for p in parameters
-            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        ]
+        keywords = [keyword for keyword in KEYWORDS if everything or keyword in by_keyword]
+        needed = [p.name for p in named if p.default is p.empty]
         unknown = [name for name in needed if name not in keywords]
         if unknown:
             raise CodecConfigurationError(
                 f"the decision function {self.function!r} asks for {', '.join(unknown)}; "
                 f"the keywords it may ask for are {', '.join(KEYWORDS)}"
             )
-        if self.trial_encode is False and "trial_encoded_chunk" in keywords:
+        if self.trial_encode is False:
             if "trial_encoded_chunk" in needed:
                 raise CodecConfigurationError(
                     f"the decision function {self.function!r} asks for trial_encoded_chunk, but trial_encode "
                     "is False"
                 )
-            keywords.remove("trial_encoded_chunk")
+            keywords = [keyword for keyword in keywords if keyword != "trial_encoded_chunk"]
         object.__setattr__(self, "keywords", tuple(keywords))
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
@@ -280,20 +271,14 @@ class DecisionFunction(Decision):
                 data = chain.encode(position, data) if trial is None else trial
         return mask, data
 
-    def mask_unseen(self, chain: Chain) -> int | None:
-        if "unencoded_chunk" in self.keywords or "trial_encoded_chunk" in self.keywords:
-            return None
-        applied = (self._applies(position, chain, None, None) for position in range(len(chain)))
-        return sum(1 << position for position, applies in enumerate(applied) if applies)
-
     def for_nested(self) -> None:
         """It knows the codecs of the outer one."""
 
-    def _applies(self, position: int, chain: Chain, data: Buffer | None, trial: Buffer | None) -> bool:
+    def _applies(self, position: int, chain: Chain, data: Buffer, trial: Buffer | None) -> bool:
         known: dict[str, object] = {"codec_index": position, "codec": chain.codecs[position]}
         if "chunk_index" in self.keywords:
             known["chunk_index"] = current_chunk_index()
-        if "unencoded_chunk" in self.keywords and data is not None:
+        if "unencoded_chunk" in self.keywords:
             known["unencoded_chunk"] = data.to_bytes()
         if trial is not None:
             known["trial_encoded_chunk"] = trial.to_bytes()
@@ -304,9 +289,7 @@ class DecisionFunction(Decision):
             error.add_note(f"raised by the decision on {where}; the chunk was not written")
             raise
         # A NumPy bool is accepted, and so is the 0 or 1 of a bit of an integer.
-        if isinstance(verdict, bool | np.bool_) or (
-            isinstance(verdict, int | np.integer) and int(verdict) in (0, 1)
-        ):
+        if isinstance(verdict, int | np.integer | np.bool_) and verdict in (0, 1):
             return bool(verdict)
         raise ChunkEncodeError(
             f"codec {chain.owner!r}: the decision on {where} must return True or False, but returned "
@@ -357,6 +340,11 @@ class CompressIfSmaller(Decision):
         return best_mask, best
 
 
+def _check_count(decision: str, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise CodecConfigurationError(f"{decision}: {name} must be a number above 0, got {value!r}")
+
+
 @dataclass(frozen=True)
 class Smallest(Decision):
     """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
@@ -374,8 +362,7 @@ class Smallest(Decision):
     """How often a codec may be run for one chunk: enough for all combinations of six."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
-            raise CodecConfigurationError(f"Smallest: trials must be a number above 0, got {self.trials!r}")
+        _check_count("Smallest", "trials", self.trials)
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         best_mask, best = 0, data
@@ -425,10 +412,8 @@ class Sampled(Decision):
     """The fraction of a sample that must be saved."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "sample_bytes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise CodecConfigurationError(f"Sampled: {name} must be a number above 0, got {value!r}")
+        _check_count("Sampled", "samples", self.samples)
+        _check_count("Sampled", "sample_bytes", self.sample_bytes)
         if not 0 <= self.min_saving < 1:
             raise CodecConfigurationError(f"Sampled: min_saving must be in [0, 1), got {self.min_saving!r}")
 
