@@ -21,7 +21,7 @@ from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, 
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import Grid, named_chunk
-from intarsia.codecs.decisions import DecisionLike, KnownMask
+from intarsia.codecs.decisions import DecisionLike, KnownMask, OtherLevels
 from intarsia.codecs.runtime_options import PicklableOptions, options_in
 from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
 from intarsia.codecs.stored_decisions import with_decision
@@ -193,11 +193,9 @@ def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: Ar
     """
     old, decision = codec.read_mask(stored), codec.effective_decision(spec)
     assert decision is not None  # rewriting requires one
-    chain = codec.chain(spec, decision)
-    encoders = decision.encoders(chain)
-    # The same bitmask may stand for other bytes.
-    compare = codec.holds_another or encoders != chain
-    if isinstance(decision, KnownMask) and decision.mask_for(chain) == old and not compare:
+    other_levels = isinstance(decision, OtherLevels)
+    compare = codec.holds_another or other_levels  # the same bitmask may stand for other bytes
+    if isinstance(decision, KnownMask) and decision.mask_for(codec.chain(spec)) == old and not compare:
         return None
     raw, before = _decode(codec, stored, spec)
     mask, encoded = codec.decide(raw, spec, decision)
@@ -207,7 +205,7 @@ def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: Ar
     again, after = _decode(codec, new, spec)
     # A nested codec that decides for itself may decide differently under the same mask. Bytes do not tell:
     # gzip writes the time into them.
-    if before == after and (encoders == chain or _same(new, stored)):
+    if before == after and (not other_levels or _same(new, stored)):
         return None
     # The old bytes are about to be lost: bytes that cannot be read back must not replace them.
     if not _same(again, raw):

@@ -23,8 +23,6 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type CodecName = Literal["conditional", "optional"]
 
-CACHE_LINE = 64
-
 
 @dataclass(frozen=True, init=False)
 class ConditionalCodec(base.SynchronousBytesCodec):
@@ -117,13 +115,9 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        name = cast("CodecName", data.get("name"))
-        if name not in cls.NAMES:
-            raise CodecConfigurationError(
-                f"codec 'conditional': {dict(data)!r} is not an object of that name"
-            )
-        fields = read_configuration(name, data)
-        return cls(name=name, configuration=fields, decision=runtime_options.remembered(data).decision)
+        name = cast("CodecName", data["name"])
+        decision = runtime_options.remembered(data).decision
+        return cls(name=name, decision=decision, **read_configuration(name, data))
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
@@ -229,13 +223,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     def join(self, mask: int, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         """The stored form of `data`, to which the codecs of `mask` have been applied."""
-        size = self.header_bytes
-        space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
-        # The header goes right before a cache line, because copying the data to one is faster.
-        shift = -(base.address_of(space) + size) % CACHE_LINE
-        stored = space[shift : shift + size + len(data)]
-        stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
-        stored[size:] = data.as_numpy_array().view(np.uint8)
+        header = np.frombuffer(mask.to_bytes(self.header_bytes, "little"), dtype=np.uint8)
+        stored = np.concatenate([header, data.as_numpy_array().view(np.uint8)])
         return chunk_spec.prototype.buffer.from_array_like(stored)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:

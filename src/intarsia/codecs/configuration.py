@@ -122,8 +122,6 @@ def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     >>> read_configuration("shuffle", {"name": "shuffle", "configuration": {"element_size": 4}})
     {'element_size': 4}
     """
-    if data.get("name") != name:
-        raise CodecConfigurationError(f"codec {name!r}: {dict(data)!r} is not an object of that name")
     configuration = data.get("configuration", {})
     if not isinstance(configuration, dict):
         raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")

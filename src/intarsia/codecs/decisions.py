@@ -48,10 +48,6 @@ class Decision(ABC):
         """The rule by which a `conditional` codec inside another one decides, if this is the outer one's."""
         return self
 
-    def encoders(self, chain: Chain) -> Chain:
-        """The codecs that encode a chunk: the same, or at other levels."""
-        return chain
-
 
 def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
     """`mask`, and `data` encoded by the codecs it names."""
@@ -201,14 +197,11 @@ class OtherLevels(Decision):
         return self.decision.may_block
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return self.decision.encode(data, self.encoders(chain))
+        others = (others for own, others in self.levels if own == chain.codecs)
+        return self.decision.encode(data, replace(chain, codecs=next(others, chain.codecs)))
 
     def for_nested(self) -> Decision | None:
         return self.decision.for_nested()
-
-    def encoders(self, chain: Chain) -> Chain:
-        others = (others for own, others in self.levels if own == chain.codecs)
-        return replace(chain, codecs=next(others, chain.codecs))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -56,11 +57,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
 
     verify_header: bool
-    _size: int
-    _at_start: bool
-    _own: PaddingFunction | bytes | None
-    """The bytes to put around a chunk; None if zarr.json says that a function computes them."""
-    _spelled_out: bool
+    _is_spelled_out: bool = True
     """Whether zarr.json has the bytes, or null."""
 
     def _set(
@@ -76,41 +73,54 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         where = {} if location is None else {"location": location}
         configuration.check_configuration(codec, {**where, sized: size})
         literal = _literal(codec, padded, padding, sized, size)
-        if literal is None and function is None:
-            literal = bytes(size)  # spelled out, so that everybody who opens the array writes the same
-        if function is not None and not callable(function):
+        if function is None:  # zeros are spelled out, so that everybody who opens the array writes the same
+            literal = bytes(size) if literal is None else literal
+        elif not callable(function):
             raise CodecConfigurationError(
                 f"codec {codec!r}: {padded}_func: expected a function of the encoded chunk, "
                 f"got {type(function).__name__}"
             )
         text = None if literal is None else base64.b64encode(literal).decode()
         fields = {**where, sized: size, padded: text, f"{padded}_func": function}
-        own = literal if function is None else function
-        self._change(**fields, verify_header=verify_header, _size=size, _own=own)
-        self._change(_at_start=location != "end", _spelled_out=True)
-
-    def _change(self, **fields: object) -> None:
-        for name, value in fields.items():
+        for name, value in (fields | {"verify_header": verify_header}).items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         codec, _, padded = cls.SPELLING
         fields, options = configuration.read_configuration(codec, data), remembered(data)
-        fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
-        pad = cls(**fields)
-        pad._change(_spelled_out=padded in fields)
-        if padded in fields and fields[padded] is None:
-            pad._change(**{padded: None})
-            if pad._size and options.padding is None:  # no bytes need no function
-                pad._change(_own=None)
+        pad = cls(**fields | {f"{padded}_func": options.padding, "verify_header": options.verify_header})
+        object.__setattr__(pad, "_is_spelled_out", padded in fields)
+        if fields.get(padded, "") is None:  # a function computes the bytes: zeros would be wrong
+            object.__setattr__(pad, padded, None)
         return pad
 
     def to_dict(self) -> dict[str, JSON]:
         codec, sized, padded = self.SPELLING
-        names = ("location", sized, padded) if self._spelled_out else ("location", sized)
+        names = ("location", sized, padded) if self._is_spelled_out else ("location", sized)
         fields: Any = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return remembering({"name": codec, "configuration": fields}, self.options)
+
+    @property
+    def _size(self) -> int:
+        size: int = getattr(self, self.SPELLING[1])
+        return size
+
+    @property
+    def _at_start(self) -> bool:
+        return getattr(self, "location", "start") == "start"
+
+    @cached_property
+    def _own(self) -> PaddingFunction | bytes | None:
+        """What to put around a chunk; None if zarr.json says that a function computes it."""
+        padded = self.SPELLING[2]
+        function: PaddingFunction | None = getattr(self, f"{padded}_func")
+        text: str | None = getattr(self, padded)
+        if function is not None:
+            return function
+        if text is None:
+            return None if self._size else b""  # no bytes need no function
+        return base64.b64decode(text)
 
     @property
     def options(self) -> RuntimeOptions:

@@ -79,9 +79,6 @@ async def _listed(store: Any, path: str, grid: Grid) -> list[Index]:
     return indices
 
 
-CRC32C_BYTES = 4
-
-
 def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
     """Parts of one object of a store, or None for each if it does not exist; not on zarr's event loop.
 

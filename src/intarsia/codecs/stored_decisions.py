@@ -287,63 +287,59 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     added = list(codecs)
     kind: Any = array
     if hasattr(kind, "regions"):  # a logical array
-        members = deciding_members(kind, EXTENDING).values()
-        for extension in [_Extension(member, added, at) for member in members]:  # all are checked first
-            extension.carry_out()
+        members = list(deciding_members(kind, EXTENDING).values())
+        documents = [_extended_document(member, added, at) for member in members]  # all are checked first
+        for member, document in zip(members, documents, strict=True):
+            _write_document(member, document)
         return copy.copy(array)  # opens the members again
     if hasattr(kind, "zarr_array"):  # a nullable array is a view of that one
         fresh: Any = copy.copy(array)
-        fresh.zarr_array = _Extension(kind.zarr_array, added, at).carry_out()
+        fresh.zarr_array = extend_codecs(kind.zarr_array, added, at=at)
         return cast("T", fresh)
-    extended: Any = _Extension(kind, added, at).carry_out()
+    extended: Any = _write_document(kind, _extended_document(kind, added, at))
     return cast("T", extended)
 
 
 EXTENDING = "add nested codecs"
 
 
-class _Extension:
-    """A change to one array's zarr.json, checked before anything is written."""
-
-    def __init__(self, array: zarr.Array[Any], added: list[CodecLike], at: str | None) -> None:
-        if array.read_only:
-            raise ReadOnlyError(
-                f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'"
-            )
-        self.array = array
-        chosen = _choose_codec(array, at)
-        codec = chosen.codec
-        _check_room(codec, len(added))
-        extended = ConditionalCodec(
-            codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
+def _extended_document(array: zarr.Array[Any], added: list[CodecLike], at: str | None) -> dict[str, Any]:
+    """The zarr.json of an array with more nested codecs, checked as if the array were opened with it."""
+    if array.read_only:
+        raise ReadOnlyError(f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'")
+    chosen = _choose_codec(array, at)
+    codec = chosen.codec
+    _check_room(codec, len(added))
+    extended = ConditionalCodec(
+        codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
+    )
+    stored = sync((array.store_path / "zarr.json").get(default_buffer_prototype()))
+    if stored is None:
+        raise CodecConfigurationError(f"cannot {EXTENDING}: the array at {array.store_path} no longer exists")
+    document: dict[str, Any] = json.loads(stored.to_bytes())
+    nested = _object_at(document, chosen.path)["configuration"]["codecs"]
+    if nested != _as_json(codec):
+        raise CodecConfigurationError(
+            f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
+            "array again"
         )
-        extended = _as_opened(extended, chosen)  # some codecs check the data type
-        self.key = array.store_path / "zarr.json"
-        stored = sync(self.key.get(default_buffer_prototype()))
-        if stored is None:
-            raise CodecConfigurationError(
-                f"cannot {EXTENDING}: the array at {array.store_path} no longer exists"
-            )
-        self.document: dict[str, Any] = json.loads(stored.to_bytes())
-        nested = _object_at(self.document, chosen.path)["configuration"]["codecs"]
-        if nested != _as_json(codec):
-            raise CodecConfigurationError(
-                f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
-                "array again"
-            )
-        nested += _as_json(extended)[len(nested) :]
-        ArrayV3Metadata.from_dict(copy.deepcopy(self.document))  # zarr checks it as if it were opened
+    nested += _as_json(_as_opened(extended, chosen))[
+        len(nested) :
+    ]  # some codecs take a setting from the data
+    ArrayV3Metadata.from_dict(copy.deepcopy(document))
+    return document
 
-    def carry_out(self) -> zarr.Array[Any]:
-        """Write zarr.json, and return the array as it is then."""
-        content = json.dumps(self.document, indent=2).encode()
-        sync(self.key.set(default_buffer_prototype().buffer.from_bytes(content)))
-        fresh = zarr.open_array(self.array.store_path, mode="r+", zarr_format=3)
-        metadata: Any = self.array.metadata
-        carried = runtime_options.options_of(metadata.codecs)
-        if sum(not each.nested for each in find_codecs(self.array, EXTENDING)) > 1:
-            carried = replace(carried, decision=None)  # each may have its own, but an array has one
-        return runtime_options.options_in(self.array.async_array.config).over(carried).on(fresh)
+
+def _write_document(array: zarr.Array[Any], document: dict[str, Any]) -> zarr.Array[Any]:
+    """Write zarr.json, and return the array as it is then, with its run-time options."""
+    content = default_buffer_prototype().buffer.from_bytes(json.dumps(document, indent=2).encode())
+    sync((array.store_path / "zarr.json").set(content))
+    fresh = zarr.open_array(array.store_path, mode="r+", zarr_format=3)
+    metadata: Any = array.metadata
+    carried = runtime_options.options_of(metadata.codecs)
+    if sum(not each.nested for each in find_codecs(array, EXTENDING)) > 1:
+        carried = replace(carried, decision=None)  # each may have its own, but an array has one
+    return runtime_options.options_in(array.async_array.config).over(carried).on(fresh)
 
 
 def _choose_codec(array: zarr.Array[Any], at: str | None) -> CodecPath:

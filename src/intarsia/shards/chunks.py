@@ -304,9 +304,8 @@ class _Slots:
         if not changed:
             return
         index = self.settings.index
-        start = index.start(self.layout.file_bytes)
         with lock_index(self.fd, exclusive=True) if index.checksum else nullcontext():
-            files.write_entries(self.fd, index, start, changed)
+            files.write_entries(self.fd, index, changed)
         self.entries.update(changed)
         if self.settings.fsync:
             os.fdatasync(self.fd)

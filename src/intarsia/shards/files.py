@@ -98,12 +98,13 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
     return index.entries(raw)[rows - first], True
 
 
-def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
-    """Change some entries of the index that starts at `start`.
+def write_entries(fd: int, index: SlotIndex, entries: Mapping[int, tuple[int, int]]) -> None:
+    """Change some entries of the index of the open shard.
 
     Without a checksum, each entry is one aligned write of 16 bytes, so writers of other chunks need no lock.
     With one, the caller holds the index.
     """
+    start = index.start(os.fstat(fd).st_size)
     order: Literal["big", "little"] = "big" if index.big_endian else "little"
     rows = index.positions(list(entries)).tolist()
     raw = {

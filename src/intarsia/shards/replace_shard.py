@@ -183,7 +183,7 @@ def _parked(shard: LockedShard, numbers: Sequence[int]) -> Iterator[None]:
     def point(away: int) -> None:
         entries = {n: (int(table[n, 0]) | away, int(table[n, 1])) for n in numbers}
         with lock_index(shard.fd, exclusive=True):
-            files.write_entries(shard.fd, shard.index, shard.index.start(shard.nbytes), entries)
+            files.write_entries(shard.fd, shard.index, entries)
 
     if not numbers:
         yield
