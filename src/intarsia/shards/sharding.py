@@ -14,9 +14,16 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia import _compat
-from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
+from intarsia.codecs.base import CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.codec_path import has_conditional
-from intarsia.codecs.context import Locate, at_position, current_position, inner_position, needs_chunk_index
+from intarsia.codecs.context import (
+    Locate,
+    at_position,
+    current_position,
+    inner_position,
+    needs_chunk_index,
+    switch_pipeline,
+)
 from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
@@ -67,6 +74,9 @@ class SlottedSharding(ShardingCodec):
     any_filesystem: bool = False
     """Whether the caller vouches that no other machine writes to the file system."""
 
+    axes: tuple[int, ...] | None = None
+    """The array's axis of each axis of a shard, if this codec also does the work of transposes before it."""
+
     def __init__(
         self,
         *,
@@ -78,8 +88,11 @@ class SlottedSharding(ShardingCodec):
         safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
+        axes: tuple[int, ...] | None = None,
     ) -> None:
         _compat.check_sharding()
+        if axes is not None:
+            switch_pipeline()
         super().__init__(
             chunk_shape=chunk_shape,
             codecs=parse_codecs(codecs),
@@ -90,6 +103,7 @@ class SlottedSharding(ShardingCodec):
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
         object.__setattr__(self, "any_filesystem", any_filesystem)
+        object.__setattr__(self, "axes", axes)
         # As in zarr: a cache of this instance, for each kind of shard.
         object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
 
@@ -113,7 +127,7 @@ class SlottedSharding(ShardingCodec):
                 "an inner codec of these shards works only inside an event loop, where it cannot wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
-        index = self._index(shard_spec)
+        index = SlotIndex.in_array(self, shard_spec.shape, self.axes)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = inner_chunk_bound(self.codecs, chunk_spec)
         decides = has_conditional(self.codecs)
@@ -122,12 +136,13 @@ class SlottedSharding(ShardingCodec):
             index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
         )
 
-    def _index(self, shard_spec: ArraySpec) -> SlotIndex:
-        return SlotIndex.of(self, shard_spec.shape)
-
     def after_transposes(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
-        """A codec that does the work of `transposes` and of this one; our pipelines ask for it."""
-        return TransposedSharding.of_both(transposes, self) if transposes else self
+        """A codec that does the work of `transposes` and of this one; our pipelines ask for it.
+
+        zarr's pipelines write shards behind another codec as a whole.
+        """
+        seen, axes = in_array_axes(transposes, self)
+        return self if axes is None else replace(seen, axes=axes)
 
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -232,31 +247,6 @@ class SlottedSharding(ShardingCodec):
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         return self._encode_sync(shard_array, shard_spec)
-
-
-@dataclass(frozen=True, init=False)
-class TransposedSharding(ChunkNamingCodec, SlottedSharding):
-    """A slotted shard and the transposes before it, as one codec of a pipeline; it is never in zarr.json.
-
-    zarr's pipelines write shards behind another codec as a whole. So our pipelines replace both by this.
-    """
-
-    axes: tuple[int, ...] | None = None
-    """The axis of the array that each axis of the shard is."""
-
-    def __init__(self, *, axes: tuple[int, ...] | None, **settings: Any) -> None:
-        super().__init__(**settings)
-        object.__setattr__(self, "axes", axes)
-
-    @classmethod
-    def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> Self:
-        """One codec in place of `transposes` and `codec`."""
-        seen, axes = in_array_axes(transposes, codec)
-        settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}
-        return cls(axes=axes, **settings)
-
-    def _index(self, shard_spec: ArraySpec) -> SlotIndex:
-        return SlotIndex.in_array(self, shard_spec.shape, self.axes)
 
 
 def _fitting(
