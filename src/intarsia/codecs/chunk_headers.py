@@ -100,24 +100,24 @@ class _Layout:
         Values that do not fit into the entry follow the directory. The tags in `wide` hold offsets or byte
         counts; the values of the others are as short as possible.
         """
-        count, entry, room, end = ("Q", 20, 8, 8) if self.big else ("H", 12, 4, 4)
+        count, pointer, room = ("Q", "Q", 8) if self.big else ("H", "I", 4)
         content = self.start() + struct.pack(self.order + count, len(tags))
-        after = len(content) + entry * len(tags) + end
+        after = len(content) + (4 + 2 * room) * len(tags) + room  # entries, and where the next directory is
         value_offsets: dict[int, int] = {}
         overflow = b""
         for tag in sorted(tags):
             values = tags[tag]
             kind = self.offset if tag in wide else TIFF_SHORT if max(values) < 1 << 16 else TIFF_LONG
             packed = struct.pack(f"{self.order}{len(values)}{TIFF_TYPES[kind]}", *values)
-            content += struct.pack(f"{self.order}HH{'Q' if self.big else 'I'}", tag, kind, len(values))
+            content += struct.pack(f"{self.order}HH{pointer}", tag, kind, len(values))
             if len(packed) <= room:  # from the left, which matters in big-endian files
                 value_offsets[tag] = len(content)
                 content += packed.ljust(room, b"\0")
             else:
                 value_offsets[tag] = after + len(overflow)
-                content += struct.pack(self.order + ("Q" if self.big else "I"), value_offsets[tag])
+                content += struct.pack(self.order + pointer, value_offsets[tag])
                 overflow += packed + bytes(len(packed) % 2)
-        return content + bytes(end) + overflow, value_offsets
+        return content + bytes(room) + overflow, value_offsets
 
 
 def tiff_header(

@@ -410,15 +410,8 @@ class ChunkIndexMixin:
 
     def verifies(self, batch: list[Item]) -> bool:
         """Whether a function is called for each chunk that is read: it may ask for the index, or wait."""
-        from intarsia.codecs.runtime_options import options_in
-
-        if not batch:
-            return False
-        spec = batch[0][1]
-        verifies = options_in(spec.config).verify_header or any(
-            getattr(codec, "verify_header", False) for codec in all_codecs(self._codecs)
-        )
-        return verifies and any(needs_chunk_index(codec, spec) for codec in self._codecs)
+        asking: list[Any] = [each for each in all_codecs(self._codecs) if hasattr(each, "asks_to_verify")]
+        return any(each.asks_to_verify(spec) for _, spec, *_ in batch[:1] for each in asking)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
         """The items, with codecs that are told what the array remembers."""

@@ -143,9 +143,7 @@ class MaskPerChunk(KnownMask):
         # Masked elements are chunks that `masks` did not find: nothing was applied there.
         plan = self.masks
         masks = plan.filled(0) if isinstance(plan, np.ma.MaskedArray) else np.array(plan)
-        if masks.dtype.kind == "b":
-            masks = masks.astype(np.uint8)
-        integers = masks.dtype.kind in "iu" or (
+        integers = masks.dtype.kind in "biu" or (
             masks.dtype.kind == "O" and all(type(mask) is int for mask in masks.flat)
         )
         if not integers:

@@ -196,12 +196,16 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
         chunks = list(chunks_and_specs)
-        if not chunks or not self._verifies(chunks[0][1]) or not self.needs_chunk_index(chunks[0][1]):
+        if not chunks or not self.asks_to_verify(chunks[0][1]):
             return await super().decode(chunks)
         return [
             None if data is None else await base.in_own_thread(self._decode_sync, data, chunk_spec)
             for data, chunk_spec in chunks
         ]
+
+    def asks_to_verify(self, chunk_spec: ArraySpec) -> bool:
+        """Whether a function is called to verify what is read."""
+        return self._verifies(chunk_spec) and self.needs_chunk_index(chunk_spec)
 
     def _verifies(self, chunk_spec: ArraySpec) -> bool:
         return self.verify_header or options_in(chunk_spec.config).verify_header

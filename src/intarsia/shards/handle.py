@@ -177,7 +177,7 @@ class ShardedArray:
                 "logical array, give a member: arr.members[name]; for a nullable one, arr.zarr_array"
             )
         metadata: Any = self.array.metadata
-        codecs = getattr(metadata, "codecs", ())  # none in Zarr format 2
+        codecs: tuple[Codec, ...] = getattr(metadata, "codecs", ())  # none in Zarr format 2
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has no shards, but slots are places inside a shard.\n"
