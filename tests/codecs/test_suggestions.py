@@ -82,7 +82,7 @@ def test_a_pipeline_that_does_not_know_the_chunk():
     array = created({}, codec)
     stock = "zarr.core.codec_pipeline.BatchedCodecPipeline"
     with zarr.config.set({"codec_pipeline.path": stock}), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("intarsia.codecs.context.COUNTERPARTS", {})
+        patch.setattr("intarsia.codecs.base.COUNTERPARTS", {})
         foreign = with_decision(zarr.open_array(array.store), decide)
         with pytest.raises(IntarsiaError) as error:
             foreign[:] = 1

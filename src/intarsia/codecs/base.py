@@ -21,6 +21,7 @@ from functools import cache, partial
 from typing import Any, Literal, Self
 
 import numpy as np
+import zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec
 from zarr.core.array_spec import ArraySpec
@@ -33,11 +34,24 @@ from intarsia.codecs.configuration import check_names
 from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
+COUNTERPARTS = {
+    "zarr.core.codec_pipeline.BatchedCodecPipeline": "intarsia.codecs.context.BatchedPipeline",
+    "zarr.core.codec_pipeline.FusedCodecPipeline": "intarsia.codecs.context.FusedPipeline",
+}
 
-def _switch_pipeline() -> None:
-    from intarsia.codecs.context import switch_pipeline
 
-    switch_pipeline()
+def switch_pipeline() -> None:
+    """Replace zarr's pipeline in `zarr.config` by our counterpart; leave others alone.
+
+    >>> import zarr
+    >>> with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
+    ...     switch_pipeline()
+    ...     zarr.config.get("codec_pipeline.path")
+    'intarsia.codecs.context.FusedPipeline'
+    """
+    path = zarr.config.get("codec_pipeline.path", None)  # missing while another thread resets it
+    if path in COUNTERPARTS:
+        zarr.config.set({"codec_pipeline.path": COUNTERPARTS[path]})
 
 
 class ChunkNamingCodec:
@@ -56,12 +70,12 @@ class ChunkNamingCodec:
     """See `intarsia.codecs.context`."""
 
     def __new__(cls, *_args: Any, **_fields: Any) -> Self:
-        _switch_pipeline()
+        switch_pipeline()
         return super().__new__(cls)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Called for every array that is made with this codec, before zarr looks for the pipeline."""
-        _switch_pipeline()
+        switch_pipeline()
         evolved: Self = super().evolve_from_array_spec(array_spec)  # type: ignore[misc]  # of zarr's codecs
         return evolved
 

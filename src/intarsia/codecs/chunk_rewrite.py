@@ -113,7 +113,7 @@ def rewrite(
         with ThreadPoolExecutor(threads, thread_name_prefix="intarsia-rewrite") as pool:
             outcomes = run(pool, function=lambda _store, task: _rewrite_chunks(arrays[task[0]], task[1]))
     else:
-        outcomes = run(client, function=_RewriteInWorker(tuple(map(_for_workers, arrays))))
+        outcomes = run(client, function=partial(_rewrite_in_worker, [*map(_for_workers, arrays)]))
     result = sum((part for part, _ in outcomes), RewriteReport(0, 0, 0, 0))
     damaged = [error for _, errors in outcomes for error in errors]
     if damaged:
@@ -128,17 +128,12 @@ type Outcome = tuple[RewriteReport, list[ChunkDecodeError]]
 """What was done, and the errors of the chunks that were left alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RewriteInWorker:
-    """Rewrites some of the chunks in another process."""
-
-    arrays: tuple[tuple[str, PicklableOptions], ...]
-    """The path of each array, with its decision and other run-time options."""
-
-    def __call__(self, store: Any, task: tuple[int, Sequence[tuple[int, ...]]]) -> Outcome:
-        at, indices = task
-        path, options = self.arrays[at]
-        return _rewrite_chunks(options.on(zarr.open_array(store, path=path, mode="r+")), indices)
+def _rewrite_in_worker(
+    arrays: Sequence[tuple[str, PicklableOptions]], store: Any, task: tuple[int, Sequence[tuple[int, ...]]]
+) -> Outcome:
+    """Rewrite some of the chunks in another process."""
+    path, options = arrays[task[0]]
+    return _rewrite_chunks(options.on(zarr.open_array(store, path=path, mode="r+")), task[1])
 
 
 def _with_decision(

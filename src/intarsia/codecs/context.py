@@ -32,7 +32,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import all_codecs, without_copies
+from intarsia.codecs.base import all_codecs, switch_pipeline, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -537,25 +537,6 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
 
 register_pipeline(BatchedPipeline)
 register_pipeline(FusedPipeline)
-
-COUNTERPARTS = {
-    "zarr.core.codec_pipeline.BatchedCodecPipeline": "intarsia.codecs.context.BatchedPipeline",
-    "zarr.core.codec_pipeline.FusedCodecPipeline": "intarsia.codecs.context.FusedPipeline",
-}
-
-
-def switch_pipeline() -> None:
-    """Replace zarr's pipeline in `zarr.config` by our counterpart; leave others alone.
-
-    >>> import zarr
-    >>> with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
-    ...     switch_pipeline()
-    ...     zarr.config.get("codec_pipeline.path")
-    'intarsia.codecs.context.FusedPipeline'
-    """
-    path = zarr.config.get("codec_pipeline.path", None)  # missing while another thread resets it
-    if path in COUNTERPARTS:
-        zarr.config.set({"codec_pipeline.path": COUNTERPARTS[path]})
 
 
 def switch_pipeline_for(array: zarr.Array[Any]) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import zarr
 from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec, TransposeCodec
-from zarr.core.buffer import default_buffer_prototype
 
 from intarsia import _compat
-from intarsia.codecs.runtime_options import config_of
+from intarsia.codecs.codec_path import stored_spec
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent
@@ -226,13 +225,7 @@ class ShardedArray:
     def shard_spec(self) -> _compat.ArraySpec:
         """What zarr tells codecs about one shard of this array."""
         assert _compat.is_regular(self.metadata.chunk_grid)
-        return _compat.ArraySpec(
-            shape=self.metadata.chunk_grid.chunk_shape,
-            dtype=self.metadata.data_type,
-            fill_value=self.metadata.fill_value,
-            config=config_of(self.array),
-            prototype=default_buffer_prototype(),
-        )
+        return stored_spec(self.array, self.metadata.chunk_grid.chunk_shape)
 
     @cached_property
     def chunk_spec(self) -> _compat.ArraySpec:

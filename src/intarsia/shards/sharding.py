@@ -14,7 +14,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia import _compat
-from intarsia.codecs.base import CodecLike, in_own_thread, parse_codecs
+from intarsia.codecs.base import CodecLike, in_own_thread, parse_codecs, switch_pipeline
 from intarsia.codecs.codec_path import has_conditional
 from intarsia.codecs.context import (
     Locate,
@@ -22,7 +22,6 @@ from intarsia.codecs.context import (
     current_position,
     inner_position,
     needs_chunk_index,
-    switch_pipeline,
 )
 from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options

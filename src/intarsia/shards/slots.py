@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -256,18 +256,16 @@ class SlotSettings:
     quick: bool = False
     """Whether encoding a chunk is little more than copying it, and calls none of the user's functions."""
 
-    layouts: tuple[SlotLayout, SlotLayout] = field(init=False, repr=False)
-    """The layouts with one and with two slots per chunk."""
-
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
 
     _slotted: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
     """Files whose whole table was checked: their device, number and size."""
 
-    def __post_init__(self) -> None:
-        both = (SlotLayout(self.index, self.bound, 1), SlotLayout(self.index, self.bound, 2))
-        object.__setattr__(self, "layouts", both)
+    @cached_property
+    def layouts(self) -> tuple[SlotLayout, SlotLayout]:
+        """The layouts with one and with two slots per chunk."""
+        return SlotLayout(self.index, self.bound, 1), SlotLayout(self.index, self.bound, 2)
 
     @property
     def new(self) -> SlotLayout:
