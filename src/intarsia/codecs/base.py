@@ -135,16 +135,16 @@ class SynchronousBytesCodec(SynchronousCodec, ChunkNamingCodec, BytesBytesCodec)
             for data, chunk_spec in chunks_and_specs
         ]
 
-    def aligned(self, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        """`data`, copied if a header before it has left it unaligned for its numbers.
 
-        Some array -> array codecs cannot work on unaligned numbers: `cast_value` panics.
-        """
-        array = data.as_numpy_array()
-        alignment = chunk_spec.dtype.to_native_dtype().alignment if self.aligns else 1
-        if alignment == 1 or address_of(array) % alignment == 0:
-            return data
-        return chunk_spec.prototype.buffer.from_array_like(array.copy())
+def aligned(data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data`, copied if what is before it has left it unaligned for its numbers.
+
+    Some array -> array codecs cannot work on unaligned numbers: `cast_value` panics.
+    """
+    array = data.as_numpy_array()
+    if address_of(array) % spec.dtype.to_native_dtype().alignment == 0:
+        return data
+    return type(data).from_array_like(array.copy())
 
 
 def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:

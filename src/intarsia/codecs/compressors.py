@@ -181,9 +181,13 @@ def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]
     >>> decoded_bounds(z.metadata.codecs, stored_spec(z, (400,)))
     [800, 804]
     """
+    return bounds_of(codecs[1:], _serialized_bound(codecs[0], spec), spec)
+
+
+def bounds_of(codecs: Sequence[Codec], most: int | None, spec: ArraySpec) -> list[int | None]:
+    """The same for bytes -> bytes codecs, of which the first gets `most` bytes."""
     bounds: list[int | None] = []
-    most = _serialized_bound(codecs[0], spec)
-    for codec in codecs[1:]:
+    for codec in codecs:
         bounds.append(most)
         most = encoded_bound(codec, most, spec)
     return bounds
@@ -230,10 +234,15 @@ def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
 def check_count(serializer: Any, data: Buffer, elements: int) -> None:
     """Check the number before elements of variable length, which zarr's codecs believe unchecked."""
     if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
-        head = bytes(data.as_numpy_array()[: COUNT.size])
-        count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
-        if count != elements:
-            raise ValueError(f"it says it has {count} elements, but {elements} are expected")
+        check_stated_count(data.as_numpy_array(), elements)
+
+
+def check_stated_count(data: Any, elements: int) -> None:
+    """The same for the bytes of such elements."""
+    head = bytes(memoryview(data).cast("B")[: COUNT.size])
+    count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
+    if count != elements:
+        raise ValueError(f"it says it has {count} elements, but {elements} are expected")
 
 
 def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:

@@ -15,7 +15,7 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base, decisions, runtime_options
-from intarsia.codecs.compressors import encoded_bound, likely_bound, unknown_bound
+from intarsia.codecs.compressors import bounds_of, encoded_bound, likely_bound, unknown_bound
 from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import Chain, NamedCodec
@@ -277,10 +277,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         if mask:
             chain = self.chain(chunk_spec)
             applied = [position for position in range(len(chain)) if mask >> position & 1]
-            bounds: list[int | None] = []
-            for position in applied:
-                bounds.append(most)
-                most = encoded_bound(self.codecs[position], most, chain.spec)
+            bounds = bounds_of([self.codecs[position] for position in applied], most, chain.spec)
             for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
                 nested = self.codecs[position]
                 if see is not None and isinstance(nested, ConditionalCodec):
@@ -288,7 +285,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
                     data = nested.decode_at_most(data, chain.spec, bound, see, inside)
                 else:
                     data = chain.decode(position, data, bound)
-        return self.aligned(data, chunk_spec)
+        return base.aligned(data, chunk_spec) if self.aligns else data
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
         """The most bytes stored for a chunk of at most `most` bytes, whichever nested codecs apply."""

@@ -231,7 +231,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         padding, data = (first, last) if self._at_start else (last, first)
         if self._verifies(chunk_spec):
             self._verify(padding.to_bytes(), data.as_numpy_array().view(np.uint8), chunk_spec)
-        return self.aligned(data, chunk_spec)
+        return base.aligned(data, chunk_spec) if self.aligns else data
 
 
 @dataclass(frozen=True, init=False)

@@ -32,7 +32,13 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, sync
-from intarsia.codecs.compressors import COUNT, check_count, decode, is_known, likely_bound
+from intarsia.codecs.compressors import (
+    check_count,
+    check_stated_count,
+    decode,
+    is_known,
+    likely_bound,
+)
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
@@ -127,10 +133,7 @@ class _CountedElements(_Filter):
         self.elements = elements
 
     def decode(self, data: Any, out: Any = None) -> Any:
-        head = bytes(memoryview(data).cast("B")[: COUNT.size])
-        count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
-        if count != self.elements:
-            raise ValueError(f"it says it has {count} elements, but {self.elements} are expected")
+        check_stated_count(data, self.elements)
         return super().decode(data, out)
 
 

@@ -31,7 +31,7 @@ from intarsia._compat import (
     stages,
 )
 from intarsia.codecs import compressors
-from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, aligned, in_own_thread, parse_codecs
 from intarsia.codecs.configuration import read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import decode_with, encode_with
@@ -298,7 +298,7 @@ class NestedCodecs:
             codec = serializer
             if serializer.is_fixed_size:
                 self._check_size(len(decoded), serializer, inner)
-                decoded = _align(decoded, inner)
+                decoded = aligned(decoded, inner)
             else:
                 compressors.check_count(serializer, decoded, prod(inner.shape))
             decoded = decode_with(serializer, decoded, inner)
@@ -373,13 +373,6 @@ def _check_mask(mask: NDBuffer, nbytes: int) -> tuple[np.ndarray[Any, Any], int]
             f"but there are {nbytes} bytes of data"
         )
     return present, count
-
-
-def _align(data: Buffer, spec: ArraySpec) -> Buffer:
-    """`data`, copied if it is not aligned for its elements: a part may start anywhere in its chunk."""
-    raw = data.as_numpy_array()
-    alignment = spec.dtype.to_native_dtype().alignment
-    return data if raw.ctypes.data % alignment == 0 else type(data).from_array_like(raw.copy())
 
 
 def _optional(dtype: Any) -> OptionalDType:
