@@ -197,7 +197,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return decision is not None and (decision.needs_index or decision.may_block)
+        return decision is not None and decision.one_by_one
 
     def chain(self, chunk_spec: ArraySpec, decision: decisions.Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""

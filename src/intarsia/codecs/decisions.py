@@ -34,11 +34,9 @@ class Decision(ABC):
     True
     """
 
-    needs_index: bool = False
-    """Whether it must know which chunk it decides about."""
-
-    may_block: bool = True
-    """Whether deciding may wait for zarr, for example to read another array; then not in zarr's threads."""
+    one_by_one: bool = True
+    """Whether chunks are encoded one by one, in threads that zarr does not need: because it must know which
+    chunk it decides about, or may wait for zarr, for example to read another array."""
 
     @abstractmethod
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
@@ -69,7 +67,7 @@ class KnownMask(Decision):
     True
     """
 
-    may_block = False
+    one_by_one = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         return apply(self.mask_for(chain), data, chain)
@@ -134,7 +132,7 @@ class MaskPerChunk(KnownMask):
     (2, 2)
     """
 
-    needs_index = True
+    one_by_one = True
 
     masks: np.ndarray[Any, Any]
     """Bit i of an element says whether nested codec i applies to that chunk."""
@@ -187,12 +185,8 @@ class OtherLevels(Decision):
     """Nested codecs of an array, and the ones that encode in their place."""
 
     @property
-    def needs_index(self) -> bool:  # type: ignore[override]
-        return self.decision.needs_index
-
-    @property
-    def may_block(self) -> bool:  # type: ignore[override]
-        return self.decision.may_block
+    def one_by_one(self) -> bool:  # type: ignore[override]
+        return self.decision.one_by_one
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         others = (others for own, others in self.levels if own == chain.codecs)
@@ -213,8 +207,6 @@ class DecisionFunction(Decision):
     >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").keywords
     ('chunk_index', 'codec')
     """
-
-    needs_index = True  # even if it does not ask: its errors should name the chunk
 
     function: Callable[..., object]
     """The function."""
@@ -316,7 +308,7 @@ class CompressIfSmaller(Decision):
     True
     """
 
-    may_block = False
+    one_by_one = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         best_mask, best = 0, data
@@ -347,7 +339,7 @@ class Smallest(Decision):
     Smallest(trials=16)
     """
 
-    may_block = False
+    one_by_one = False
 
     trials: int = 64
     """How often a codec may be run for one chunk: enough for all combinations of six."""
@@ -391,7 +383,7 @@ class Sampled(Decision):
     Sampled(samples=8, sample_bytes=2048, min_saving=0.015625)
     """
 
-    may_block = False
+    one_by_one = False
 
     samples: int = 4
     """The number of samples; a chunk less than twice as long as all of them is not sampled."""
@@ -465,7 +457,7 @@ class OneOf(Decision):
     OneOf(alternatives=(1, 2), weight='small')
     """
 
-    may_block = False
+    one_by_one = False
 
     alternatives: tuple[int, ...]
     """The bitmask of each pipeline."""
