@@ -142,8 +142,7 @@ class StoredChunk:
         # At the edge too, codecs see whole chunks.
         shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
         spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)
-        locate = partial(grid.position_of, path.path, spec, metadata.codecs)
-        return cls(path, metadata.codecs, spec, locate)
+        return cls(path, metadata.codecs, spec, partial(grid.position_of, index, spec, metadata.codecs))
 
 
 def spec_after_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:

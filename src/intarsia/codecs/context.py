@@ -107,9 +107,9 @@ class Grid:
         except IndexError:  # beyond the edges that a rectilinear grid knows
             return None
 
-    def position_of(self, path: str, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPosition:
-        """The position of the chunk or shard stored under `path`, which these codecs encode."""
-        index = self.index_of(path)
+    def position_of(self, key: str | Index, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPosition:
+        """The position of the chunk or shard at an index or under a path, which these codecs encode."""
+        index = self.index_of(key) if isinstance(key, str) else key
         origin = None if index is None else self.origin_of(index)
         return ChunkPosition(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
 
