@@ -145,7 +145,6 @@ class _Compacting:
         with lock_shard(path, sharded.index, sharded.layouts) as shard:
             if shard is None:
                 return False
-            files.clear_leftovers(path)
             lengths = chunk_lengths(shard)
             if not lengths:
                 os.unlink(path)  # as in zarr, a shard without chunks has no file

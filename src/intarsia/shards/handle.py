@@ -67,17 +67,12 @@ def slotted(
     metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
     result = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
     pipeline = result.codec_pipeline
-    if not isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding):
+    own = isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding)
+    if not (own and pipeline.supports_partial_encode):
         raise SlotsUnsupportedError(
-            f"the codec pipeline {type(pipeline).__name__} brings its own sharding and would "
-            "replace whole shards. Call intarsia.shards.slotted with one of zarr's: zarr.config.set("
-            "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines can "
-            "read what it writes"
-        )
-    if not pipeline.supports_partial_encode:
-        raise SlotsUnsupportedError(
-            f"the codec pipeline {type(pipeline).__name__} writes a shard after a transpose as a "
-            f"whole. Call intarsia.shards.slotted with one of ours: {OURS}"
+            f"the codec pipeline {type(pipeline).__name__} would write every shard of this array as a whole: "
+            "it brings its own sharding, or cannot write parts of shards after a transpose.\n"
+            f"  Call intarsia.shards.slotted with one of ours: {OURS}. Others can read what it writes"
         )
     return zarr.Array(result)
 

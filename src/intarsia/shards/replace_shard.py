@@ -54,7 +54,7 @@ class LockedShard:
 
 @contextlib.contextmanager
 def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[LockedShard | None]:
-    """Hold the shard at `path` against all writers; None if there is no shard."""
+    """Hold the shard at `path` against all writers, and clear up after dead ones; None if there is none."""
     while True:
         with files.open_existing(path, write=True) as fd:
             if fd is None:
@@ -63,6 +63,7 @@ def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
             with lock_out_writers(fd):
                 if not files.is_current(fd, path):
                     continue
+                files.clear_leftovers(path)
                 table = repair_index(path, fd, index, layouts)
                 nbytes = os.fstat(fd).st_size
                 repairable = is_plausible_table(index, nbytes, table, layouts)
@@ -117,7 +118,6 @@ def replace_file(
     on disk before it appears, atomically. Unless it is `slotted`, it is marked as compacted. `pause` waits
     for some seconds.
     """
-    files.clear_leftovers(shard.path)
     stray = _astray(shard, table)
     with files.new_file(shard.path) as (partial, fd), _parked(shard, stray):
         since = time.monotonic()
