@@ -337,3 +337,16 @@ def test_an_array_in_format_2_is_refused():
     array = zarr.create_array({}, shape=4, dtype="u1", zarr_format=2)
     with pytest.raises(CodecConfigurationError, match="in Zarr format 2, which has no such codec"):
         masks(array)
+
+
+@pytest.mark.parametrize("shards", [None, 4])
+def test_an_encoding_of_keys_that_cannot_be_read_backwards(shards, monkeypatch):
+    def refuse(_self, _key):
+        raise NotImplementedError
+
+    encoding = zarr.core.chunk_key_encodings.DefaultChunkKeyEncoding
+    monkeypatch.setattr(encoding, "decode_chunk_key", refuse)
+    codec = ConditionalCodec(codecs=[ZstdCodec()], decision=0b1)
+    z = zarr.create_array({}, shape=8, chunks=2, shards=shards, dtype="u1", compressors=codec)
+    z[2:] = 7
+    assert masks(z).tolist() == [None, 1, 1, 1]
