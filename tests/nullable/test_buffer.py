@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 from zarr.buffer.cpu import NDBuffer
 
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.elements import tag_dtype
 
 FLOATS = tag_dtype(np.dtype("f8"), 1)
@@ -99,23 +97,6 @@ def test_buffers_of_any_kind_hold_nullable_data():
     assert to_nullable(NullableNDBuffer(np.ma.masked_equal([1, 2], 1)), 1).tolist() == [None, 2]
     assert to_nullable(NDBuffer(np.arange(2)), 3).depth == 3
     assert to_nullable(chunk(), 1).null_count == 1
-
-
-@given(
-    shape=st.tuples(st.integers(0, 4), st.integers(0, 5)),
-    share=st.sampled_from([0, 0.5, 1]),
-    seed=st.integers(0, 99),
-    layout=st.sampled_from(["C", "F", "strided"]),
-)
-def test_gathering_gives_the_present_elements(shape, share, seed, layout):
-    rng = np.random.default_rng(seed)
-    values = rng.random((shape[0] * 2, shape[1]))[::2] if layout == "strided" else np.array(
-        rng.random(shape), order=layout
-    )  # fmt: skip
-    present = rng.random(shape) >= share
-    count = int(present.sum())
-    taken = gather(values, present, count)
-    np.testing.assert_array_equal(taken, values[present])
 
 
 @pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")

@@ -8,22 +8,12 @@ arrays; for a dtype that says "nullable" (see elements.py) it allocates an `Opti
 from collections.abc import Iterable
 from typing import Any, Literal, Self, cast
 
-import numpy as np
 import numpy.typing as npt
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import NDArrayLike
 
 from intarsia.nullable.elements import NULL, Null, Some, element_type
-from intarsia.nullable.nullable_values import Array, NullableValues
-
-
-def gather(values: Array, present: Array, count: int) -> Array:
-    """The `count` elements of `values` where `present`, in C order, as one dimension."""
-    if count < values.size and values.flags.c_contiguous:
-        # Three times faster than a boolean index, which walks the mask twice.
-        return values.reshape(-1).take(np.flatnonzero(present), mode="clip")
-    elements: Array = values.reshape(-1) if count == values.size else values[present]
-    return elements
+from intarsia.nullable.nullable_values import NullableValues
 
 
 class _EqualToNDBuffer(type):

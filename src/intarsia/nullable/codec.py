@@ -37,7 +37,7 @@ from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
 from intarsia.nullable.elements import Some, scatter
 from intarsia.nullable.nullable_values import NullableValues
@@ -122,13 +122,11 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
         """The encoded parts of a chunk, each with the spec for its codecs; no data where all is null."""
-        raw, mask_length = _split_parts(data)
-        mask_spec, _ = self._specs(spec, 0)
-        mask = _bytes(raw[:mask_length], spec)
-        _, count = _check_mask(self._mask.decode(mask, mask_spec), raw.size - mask_length)
-        parts = {"mask_codecs": (mask, mask_spec)}
+        mask, values = _split_parts(data)
+        _, count = self._decode_mask(mask, values, spec)
+        parts = {"mask_codecs": (mask, _mask_spec(spec))}
         if count:
-            parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
+            parts["data_codecs"] = (values, _data_spec(spec, count))
         return parts
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
@@ -142,18 +140,18 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
         """The codecs of its parts, each with the spec for a chunk without nulls."""
-        return list(zip(self.chains.values(), self._specs(spec, prod(spec.shape)), strict=True))
+        specs = (_mask_spec(spec), _data_spec(spec, prod(spec.shape)))
+        return list(zip(self.chains.values(), specs, strict=True))
 
     # -- fitting the codecs to the data
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        dtype = _optional(array_spec.dtype)
-        mask_spec, data_spec = self._specs(array_spec, prod(array_spec.shape))
+        data_spec = _data_spec(array_spec, prod(array_spec.shape))
         data = self.data_codecs
         if data is None:
-            data = (default_serializer(dtype.inner, self.name),)
+            data = (default_serializer(data_spec.dtype, self.name),)
         return type(self)(
-            mask_codecs=evolve_codecs(self.mask_codecs, mask_spec),
+            mask_codecs=evolve_codecs(self.mask_codecs, _mask_spec(array_spec)),
             data_codecs=evolve_codecs(data, data_spec),
             name=self.name,
         )
@@ -164,9 +162,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         optional = _optional(dtype)
         fill = optional.default_scalar()
         spec = ArraySpec(shape, optional, fill, ArrayConfig.from_dict({}), default_buffer_prototype())
-        mask_spec, data_spec = self._specs(spec, prod(shape))
-        self._mask.validate(mask_spec, chunk_grid)
-        self._data.validate(data_spec, chunk_grid)
+        self._mask.validate(_mask_spec(spec), chunk_grid)
+        self._data.validate(_data_spec(spec, prod(shape)), chunk_grid)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         raise NotImplementedError("the size depends on how many elements are null")
@@ -183,13 +180,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             )
         return NestedCodecs("data", self.data_codecs)
 
-    def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:
-        """What the two nested chains get: bools in the chunk's shape, and `count` elements in a row."""
-        dtype = _optional(spec.dtype)
-        fill = spec.fill_value.value if isinstance(spec.fill_value, Some) else dtype.inner.default_scalar()
-        mask = replace(spec, dtype=Bool(), fill_value=np.bool_(False))
-        return mask, replace(spec, shape=(count,), dtype=dtype.inner, fill_value=fill)
-
     # -- encoding
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -197,24 +187,21 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        nullable, present, count = self._find_present(chunk_data, chunk_spec)
-        mask_spec, data_spec = self._specs(chunk_spec, count)
-        mask = self._mask.encode(NullableNDBuffer(present), mask_spec)
-        data = self._data.encode(_gather_present(nullable, present, count), data_spec) if count else None
-        return _join_parts(mask, data, chunk_spec)
-
-    def _find_present(
-        self, chunk_data: NDBuffer, chunk_spec: ArraySpec
-    ) -> tuple[NullableValues, np.ndarray[Any, Any], int]:
         dtype = _optional(chunk_spec.dtype)
         nullable = to_nullable(chunk_data, dtype.depth)
         if nullable.values.dtype != dtype.element.dtype:
             nullable = nullable.astype(dtype.to_native_dtype())
-        if dtype.depth == 1:
-            present = np.logical_not(nullable.missing.view(np.bool_))
-        else:
-            present = nullable.missing < dtype.depth
-        return nullable, np.ascontiguousarray(present), int(np.count_nonzero(present))
+        present = np.ascontiguousarray(nullable.missing < dtype.depth)
+        mask = self._mask.encode(NullableNDBuffer(present), _mask_spec(chunk_spec))
+        count = int(np.count_nonzero(present))
+        if not count:
+            return _join_parts(mask, None, chunk_spec)
+        chosen: Any = present if count < present.size else ...
+        values: Any = nullable.values[chosen].reshape(-1)
+        if dtype.depth > 1:
+            values = NullableValues(values, nullable.missing[chosen].reshape(-1), dtype.depth - 1)
+        data = NullableNDBuffer.from_ndarray_like(values)
+        return _join_parts(mask, self._data.encode(data, _data_spec(chunk_spec, count)), chunk_spec)
 
     # -- decoding
 
@@ -222,30 +209,36 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        raw, mask_length = _split_parts(chunk_data)
-        mask_spec, _ = self._specs(chunk_spec, 0)
-        mask = self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec)
-        present, count = _check_mask(mask, raw.size - mask_length)
-        data = None
-        if count:
-            _, data_spec = self._specs(chunk_spec, count)
-            data = self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec)
-        return self._combine(present, count, data, chunk_spec)
-
-    def _combine(
-        self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
-    ) -> NDBuffer:
+        mask, encoded = _split_parts(chunk_data)
+        present, count = self._decode_mask(mask, encoded, chunk_spec)
         element = _optional(chunk_spec.dtype).element
         values, missing = np.empty(0, dtype=element.dtype), ~present
         if element.depth > 1:  # null at the outermost level, or what the next level in says
             missing = np.full(present.shape, element.depth, dtype=np.uint8)
-        if data is not None and element.depth > 1:
-            inner = to_nullable(data, element.depth - 1)
-            values, missing[present] = inner.values, inner.missing
-        elif data is not None:
-            values = data.as_numpy_array().astype(element.dtype, copy=False)
+        if count:
+            data = self._data.decode(encoded, _data_spec(chunk_spec, count))
+            if element.depth > 1:
+                inner = to_nullable(data, element.depth - 1)
+                values, missing[present] = inner.values, inner.missing
+            else:
+                values = data.as_numpy_array().astype(element.dtype, copy=False)
         values = values.reshape(present.shape) if count == present.size else scatter(values, present)
         return OptionalNDBuffer(NullableValues(values, missing, element.depth))
+
+    def _decode_mask(self, mask: Buffer, data: Buffer, spec: ArraySpec) -> tuple[np.ndarray[Any, Any], int]:
+        """The mask as bools, and how many are true, compared with the encoded `data` that follow it."""
+        present = self._mask.decode(mask, _mask_spec(spec)).as_numpy_array()
+        if present.size and present.view(np.uint8).max() > 1:  # which would be miscounted
+            raise ChunkDecodeError(
+                f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
+            )
+        count = int(np.count_nonzero(present))
+        if count == 0 and len(data):
+            raise ChunkDecodeError(
+                f"codec 'optional': the mask{named_chunk()} says that nothing is present, "
+                f"but there are {len(data)} bytes of data"
+            )
+        return present, count
 
 
 @dataclass(frozen=True)
@@ -291,19 +284,25 @@ class NestedCodecs:
         bounds = compressors.decoded_bounds((serializer, *compressed), inner)
         unknown = compressors.unknown_bound(inner, len(data))  # by the stored size, however compressed
         decoded: Any = data
-        codec: Any = serializer
+        for codec, bound in zip(reversed(compressed), reversed(bounds), strict=True):
+            decoded = self._decode_one(codec, decoded, inner, unknown if bound is None else bound)
+        if serializer.is_fixed_size:
+            decoded = aligned(decoded, inner)
+        decoded = self._decode_one(serializer, decoded, inner)
+        for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
+            decoded = self._decode_one(codec, decoded, codec_spec)
+        if decoded.shape != spec.shape:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
+                f"but {spec.shape} is expected"
+            )
+        part: NDBuffer = decoded
+        return part
+
+    def _decode_one(self, codec: Codec, data: Any, spec: ArraySpec, most: int | None = None) -> Any:
         try:
-            for codec, bound in zip(reversed(compressed), reversed(bounds), strict=True):
-                decoded = decode_with(codec, decoded, inner, unknown if bound is None else bound)
-            codec = serializer
-            if serializer.is_fixed_size:
-                self._check_size(len(decoded), serializer, inner)
-                decoded = aligned(decoded, inner)
-            else:
-                compressors.check_count(serializer, decoded, prod(inner.shape))
-            decoded = decode_with(serializer, decoded, inner)
-            for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-                decoded = decode_with(codec, decoded, codec_spec)
+            compressors.check_count(codec, data, prod(spec.shape))
+            return decode_with(codec, data, spec, most)
         except BaseException as error:
             passes = not isinstance(error, Exception) and not has_panicked(error)
             if passes or isinstance(error, ChunkDecodeError):
@@ -313,66 +312,42 @@ class NestedCodecs:
                 f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
                 f"{error or type(error).__name__}"
             ) from error
-        if decoded.shape != spec.shape:
-            raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
-                f"but {spec.shape} is expected"
-            )
-        part: NDBuffer = decoded
-        return part
 
-    def _check_size(self, nbytes: int, serializer: Codec, spec: ArraySpec) -> None:
-        raw = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
-        expected = serializer.compute_encoded_size(raw, spec)
-        if nbytes != expected:
-            raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} has {nbytes} bytes, "
-                f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} need {expected}"
-            )
+
+def _mask_spec(spec: ArraySpec) -> ArraySpec:
+    """What the codecs of the mask get: bools in the chunk's shape."""
+    return replace(spec, dtype=Bool(), fill_value=np.bool_(False))
+
+
+def _data_spec(spec: ArraySpec, count: int) -> ArraySpec:
+    """What the codecs of the data get: `count` elements in a row."""
+    dtype = _optional(spec.dtype)
+    fill = spec.fill_value.value if isinstance(spec.fill_value, Some) else dtype.inner.default_scalar()
+    return replace(spec, shape=(count,), dtype=dtype.inner, fill_value=fill)
 
 
 def _join_parts(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
     """The two encoded parts as one chunk."""
-    header = HEADER.pack(len(mask), 0 if data is None else len(data))
-    parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
-    if data is not None:
-        parts.append(data.as_numpy_array())
-    return spec.prototype.buffer.from_array_like(np.concatenate(parts))
+    header = spec.prototype.buffer.from_bytes(HEADER.pack(len(mask), 0 if data is None else len(data)))
+    return header.combine([mask] if data is None else [mask, data])
 
 
-def _split_parts(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
-    """The chunk without its header, and where the mask ends. Nothing is allocated until this is checked."""
-    raw = chunk_data.as_numpy_array()
-    if raw.size < HEADER.size:
+def _split_parts(chunk_data: Buffer) -> tuple[Buffer, Buffer]:
+    """The encoded mask and data of a chunk. Nothing is allocated until their lengths are checked."""
+    follow = len(chunk_data) - HEADER.size
+    if follow < 0:
         raise ChunkDecodeError(
-            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone needs {HEADER.size}"
+            f"codec 'optional': {len(chunk_data)} bytes{named_chunk()}, "
+            f"but the header alone needs {HEADER.size}"
         )
-    mask_length, data_length = HEADER.unpack_from(raw)
-    if mask_length + data_length != raw.size - HEADER.size:
+    mask_length, data_length = HEADER.unpack_from(chunk_data.as_numpy_array())
+    if mask_length + data_length != follow:
         raise ChunkDecodeError(
             f"codec 'optional': the header{named_chunk()} says {mask_length} bytes of mask and {data_length} "
-            f"of data, but {raw.size - HEADER.size} follow"
+            f"of data, but {follow} follow"
         )
-    return raw[HEADER.size :], mask_length
-
-
-def _check_mask(mask: NDBuffer, nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
-    """The mask as bools, and how many are true; `nbytes` is the size of the data that follows.
-
-    Bytes other than 0 and 1 would be miscounted.
-    """
-    present = mask.as_numpy_array()
-    if present.size and present.view(np.uint8).max() > 1:
-        raise ChunkDecodeError(
-            f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
-        )
-    count = int(np.count_nonzero(present))
-    if count == 0 and nbytes:
-        raise ChunkDecodeError(
-            f"codec 'optional': the mask{named_chunk()} says that nothing is present, "
-            f"but there are {nbytes} bytes of data"
-        )
-    return present, count
+    mask_stop = HEADER.size + mask_length
+    return chunk_data[HEADER.size : mask_stop], chunk_data[mask_stop:]
 
 
 def _optional(dtype: Any) -> OptionalDType:
@@ -394,18 +369,6 @@ def default_serializer(inner: Any, name: OptionalName = "optional") -> ArrayByte
     if isinstance(inner, VariableLengthBytes):
         return VLenBytesCodec()
     return BytesCodec(endian="little")
-
-
-def _gather_present(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) -> NDBuffer:
-    values = gather(nullable.values, present, count)
-    if nullable.depth == 1:
-        return NullableNDBuffer(values)
-    missing = gather(nullable.missing, present, count)
-    return OptionalNDBuffer(NullableValues(values, missing, nullable.depth - 1))
-
-
-def _bytes(data: np.ndarray[Any, Any], spec: ArraySpec) -> Buffer:
-    return spec.prototype.buffer.from_array_like(data)
 
 
 def optional_codec(

@@ -16,7 +16,7 @@ from zarr.dtype import ZDType
 from intarsia._compat import ArraySpec
 from intarsia.codecs import base
 from intarsia.errors import CodecConfigurationError
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import NULL, Some, scatter
 from intarsia.nullable.nullable_values import NullableValues
@@ -75,12 +75,11 @@ class _OnPresentValues(base.SynchronousArrayCodec):
             return plain
         nullable = to_nullable(chunk_data, dtype.depth)
         present = nullable.missing == 0
-        count = int(np.count_nonzero(present))
-        source = np.ascontiguousarray(gather(nullable.values, present, count))
-        spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
+        source = nullable.values[present]
+        spec = _inner_spec(chunk_spec, source.shape, dtype.innermost.default_scalar())
         result_dtype = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
         result: np.ndarray[Any, Any] = np.empty(0, dtype=result_dtype)  # not every codec takes an empty array
-        if count:
+        if source.size:
             result = work(NullableNDBuffer(source), spec).as_numpy_array()
         if result.dtype != result_dtype and result.dtype.itemsize == result_dtype.itemsize:
             result = result.view(result_dtype)  # numcodecs leaves the bits of some floats as integers
