@@ -10,7 +10,6 @@ Anything may lie in memory beneath a null, so NumPy's warnings and errors about 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, TypedDict
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from intarsia._compat import numpys_own
 from intarsia.errors import DataTypeError
 from intarsia.nullable.conversions import as_nullable, is_null_type
-from intarsia.nullable.elements import is_string, placeholder, scatter
+from intarsia.nullable.elements import is_string, placeholder
 from intarsia.nullable.nullable_values import Array, NullableValues, check_one_level
 
 type Axis = int | tuple[int, ...] | None
@@ -81,51 +80,23 @@ def _operand(value: Any) -> Any:
     return data
 
 
-def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
+def _elementwise(ufunc: np.ufunc, operands: Sequence[Any], options: Any) -> Any:
     """The result of `ufunc` for elements that are present in all operands."""
-    nullable = [operand for operand in operands if isinstance(operand, NullableValues)]
-    shape = np.broadcast_shapes(*(operand.shape for operand in nullable))
-    null = np.zeros(shape, dtype=np.bool_)
-    for operand in nullable:
-        null |= operand.is_null()
-    if not null.any():
-        results = ufunc(*map(_values, operands), **options)
-    else:
-        results = _compute_everywhere(ufunc, operands, options)
-        if results is None:
-            results = _compute_present(ufunc, operands, ~null, options)
+    nulls = [operand.is_null() for operand in operands if isinstance(operand, NullableValues)]
+    null = np.logical_or.reduce(np.broadcast_arrays(*nulls))
+    values = [_values(operand) for operand in operands]
+    modes: Any = {kind: mode if mode == "ignore" else "raise" for kind, mode in np.geterr().items()}
+    results: Any
+    try:  # to compute all elements, which takes far less time than choosing some
+        with np.errstate(**modes):
+            results = ufunc(*values, out=..., **options)
+    except Exception:  # raised again if it is about present elements
+        results = ufunc(*values, out=..., where=~null, **options)
+        for result in results if isinstance(results, tuple) else (results,):
+            result[null] = placeholder(result.dtype)
     if isinstance(results, tuple):
         return tuple(NullableValues(result, null.copy()) for result in results)
     return NullableValues(results, null)
-
-
-def _compute_everywhere(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
-    """The result of `ufunc` for all elements, or None if it warns or fails, perhaps because of a null.
-
-    Gathering the present elements and scattering the results takes far longer than computing.
-    """
-    if not all(np.asarray(_values(operand)).dtype.kind in "biufcmM" for operand in operands):
-        return None
-    modes: Any = {kind: mode if mode == "ignore" else "raise" for kind, mode in np.geterr().items()}
-    try:
-        with np.errstate(**modes):
-            return ufunc(*map(_values, operands), **options)
-    except Exception:  # raised again if it is about present elements
-        return None
-
-
-def _compute_present(ufunc: Callable[..., Any], operands: Sequence[Any], present: Array, options: Any) -> Any:
-    """The result of `ufunc` for the present elements, among placeholders."""
-    parts = [
-        np.broadcast_to(operand.values, present.shape)[present]
-        if isinstance(operand, NullableValues)
-        else operand
-        for operand in operands
-    ]
-    results = ufunc(*parts, **options)
-    if isinstance(results, tuple):
-        return tuple(scatter(result, present) for result in results)
-    return scatter(results, present)
 
 
 def _values(operand: Any) -> Any:
@@ -299,7 +270,6 @@ def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
     if null.any():
         values = values.copy()
         values[null] = loses
-    # NumPy reduces text and objects along one axis only.
-    others = [d for d in range(values.ndim) if d not in axes]
-    rows = values.transpose((*others, *axes)).reshape((-1, prod(values.shape[d] for d in axes)))
-    return np.asarray(best.reduce(rows, axis=-1, initial=loses)).reshape(shape)
+    for axis in axes:  # NumPy reduces text along one axis only
+        values = best.reduce(values, axis=axis, keepdims=True, initial=loses)
+    return np.asarray(values)
