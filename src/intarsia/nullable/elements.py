@@ -163,9 +163,6 @@ class ElementType:
     depth: int
     """The number of levels of null; `missing` counts them from the inside."""
 
-    def __bool__(self) -> bool:
-        return True
-
 
 def is_string(dtype: np.dtype[Any] | None) -> bool:
     """Whether `dtype` is NumPy's variable-width string."""

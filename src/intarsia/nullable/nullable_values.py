@@ -112,8 +112,6 @@ class NullableValues(NDArrayOperatorsMixin):
     ) -> Self:
         """Uninitialised memory of `shape`."""
         values: Array = np.empty(shape, dtype=element.dtype, order=order)
-        if element.dtype.kind in "mM":
-            values = values.view(element.dtype)  # allocation drops the scale of a generic time unit
         return cls(values, np.empty(shape, dtype=np.uint8, order=order), element.depth)
 
     @classmethod
@@ -242,13 +240,14 @@ class NullableValues(NDArrayOperatorsMixin):
         return text + (last if fits else "\n" + " " * len("NullableValues") + last)
 
     def _elements_text(self, width: int) -> str:
-        if self.ndim == 0:
-            return self._element_text(())
         half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
         axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
-        texts = np.empty(tuple(map(len, axes)), dtype=object)
-        for index in np.ndindex(texts.shape):
-            texts[index] = self._element_text(tuple(axis[i] for axis, i in zip(axes, index, strict=True)))
+        shown = self[np.ix_(*axes)]
+        texts = np.empty(shown.shape, dtype=object)
+        texts.flat = [
+            _text_of(elements.to_scalar(value, missing, self.depth))
+            for value, missing in zip(shown.values.flat, shown.missing.flat, strict=True)
+        ]
         return np.array2string(
             texts,
             max_line_width=width,
@@ -257,15 +256,6 @@ class NullableValues(NDArrayOperatorsMixin):
             formatter={"all": str},
             threshold=texts.size if texts.shape == self.shape else 0,
             edgeitems=half,
-        )
-
-    def _element_text(self, index: tuple[int, ...]) -> str:
-        scalar = self[index].item() if index else self.item()
-        if not isinstance(scalar, np.generic):
-            return repr(scalar)
-        text = str(scalar.item())
-        return (
-            f"{scalar:.{_DIGITS}g}" if isinstance(scalar, np.floating) and len(text) > _DIGITS + 2 else text
         )
 
     def equals(self, other: NullableValues) -> bool:
@@ -326,7 +316,10 @@ class NullableValues(NDArrayOperatorsMixin):
         array([ 0, -1])
         """
         out = self.values.copy()
-        out[self.is_null()] = self._to_element(value)
+        fill = self._convert(value)
+        if fill.null_count:
+            raise NullsPresentError(f"{value!r} is null where a value is needed")
+        out[self.is_null()] = fill.values
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -347,33 +340,15 @@ class NullableValues(NDArrayOperatorsMixin):
         return NullableValues(self.values[key], self.missing[key], self.depth)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
-            plain, missing = elements.unwrap(value, self.depth)
-            self.values[key] = (
-                elements.placeholder(self.values.dtype) if plain is None else self._to_element(plain)
-            )
-            self.missing[key] = missing
-            return
-        if isinstance(value, np.ndarray | NullableValues):
-            data = NullableValues.of(value, self.depth)
-            if data.values.dtype != self.values.dtype:
-                data = data.astype(self.dtype)
-            self.values[key] = data.values
-            self.missing[key] = data.missing
-            return
-        self.values[key] = self._to_element(value)
-        self.missing[key] = 0
+        data = self._convert(value)
+        self.values[key] = data.values
+        self.missing[key] = data.missing
 
-    def _to_element(self, value: Any) -> Any:
-        """A present value in the dtype of the values; one that would change is refused."""
-        if isinstance(value, np.generic) and value.dtype == self.values.dtype:
-            return value
-        from intarsia.nullable.conversions import from_objects
+    def _convert(self, value: Any) -> NullableValues:
+        """`value` in the dtype and the depth of this data; one that would change is refused."""
+        from intarsia.nullable.conversions import as_nullable
 
-        converted = from_objects(value, self.values.dtype)
-        if converted.null_count:
-            raise NullsPresentError(f"{value!r} is null where a value is needed")
-        return converted.values[()]
+        return as_nullable(value, self.values.dtype, self.depth)
 
     def fill(self, value: Any) -> None:
         """Set every element to `value`."""
@@ -385,7 +360,6 @@ class NullableValues(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any, **options: Any) -> NullableValues:
         """The same elements in another `shape`, as in NumPy."""
-        options = {name: option for name, option in options.items() if option is not None}
         values, missing = self.values.reshape(*shape, **options), self.missing.reshape(*shape, **options)
         return NullableValues(values, missing, self.depth)
 
@@ -487,11 +461,9 @@ class NullableValues(NDArrayOperatorsMixin):
         >>> as_nullable([1, None, None]).fillna([7, 8, None])
         NullableValues([1, 8, NULL], dtype=int64)
         """
-        from intarsia.nullable.conversions import as_nullable
-
         check_one_level(self)
         result, null = self.copy(), self.is_null()
-        fill = as_nullable(value, self.values.dtype)
+        fill = self._convert(value)
         result.values[null] = np.broadcast_to(fill.values, self.shape)[null]
         result.missing[null] = np.broadcast_to(fill.missing, self.shape)[null]
         return result
@@ -596,6 +568,12 @@ class NullableValues(NDArrayOperatorsMixin):
         (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
         """
         return self._reduce("all", axis, **options)
+
+
+def _text_of(scalar: Any) -> str:
+    text = str(scalar.item()) if isinstance(scalar, np.generic) else repr(scalar)
+    is_long = isinstance(scalar, np.floating) and len(text) > _DIGITS + 2
+    return f"{scalar:.{_DIGITS}g}" if is_long else text
 
 
 def _unpickle(values: Any, missing: Any, depth: int) -> NullableValues:
