@@ -415,7 +415,7 @@ def test_only_nullable_arrays_get_a_handle():
     [
         (([0, 9], [0, 0]), "out of bounds"),
         (([0, -4], [0, 0]), "out of bounds"),
-        (np.zeros((2, 2), dtype=bool), "the mask has shape"),
+        (np.zeros((2, 2), dtype=bool), "one mask of shape"),
         (([0],), "2 integer arrays"),
         (([0.5], [1]), "2 integer arrays"),
     ],

@@ -67,3 +67,9 @@ def test_strings():
     assert got.dtype == object
     assert got[0] == "a"
     assert np.isnan(got[1])
+
+
+def test_memory_that_cannot_be_written_is_given_as_it_is_if_nothing_is_null():
+    values = np.array([1.0, np.nan])
+    values.flags.writeable = False
+    assert without_nulls(NullableValues(values)) is values

@@ -258,8 +258,6 @@ class NullableArray(NDArrayOperatorsMixin):
 
     def _read_points(self, selection: Any) -> NullableValues:
         points, shape = _points_of(selection, self.shape)
-        if points[0].size == 0:
-            return NullableValues.empty(shape, self.data_type.element)
         buffer = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.element))
         self.zarr_array.get_coordinate_selection(points, out=buffer)
         return buffer.nullable.reshape(shape)
@@ -284,9 +282,8 @@ class NullableArray(NDArrayOperatorsMixin):
         points, shape = _points_of(selection, self.shape)
         if data.ndim and data.shape != shape:
             raise ValueError(f"the selection has shape {shape}, but the data has shape {data.shape}")
-        if points[0].size:
-            flat: Any = data.reshape(-1) if data.ndim else data
-            self.zarr_array.set_coordinate_selection(points, flat)
+        flat: Any = data.reshape(-1) if data.ndim else data
+        self.zarr_array.set_coordinate_selection(points, flat)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Add `data` at the end of `axis`, and return the new shape.
@@ -404,9 +401,7 @@ def _points_of(
     """The coordinates along every dimension, flat, and the shape of the result. zarr checks the bounds."""
     parts = selection if isinstance(selection, tuple) else (selection,)
     arrays = [np.asarray(part) for part in parts]
-    if len(arrays) == 1 and arrays[0].dtype == np.bool_:
-        if arrays[0].shape != shape:
-            raise IndexError(f"the mask has shape {arrays[0].shape}, but the array has shape {shape}")
+    if len(arrays) == 1 and arrays[0].dtype == np.bool_ and arrays[0].shape == shape:
         arrays = list(np.nonzero(arrays[0]))
     if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
         raise IndexError(

@@ -104,18 +104,15 @@ def _values(operand: Any) -> Any:
 
 
 def _is_bool(operand: Any) -> bool:
-    if isinstance(operand, NullableValues):
-        return bool(operand.values.dtype == np.bool_)
-    return isinstance(operand, bool | np.bool_)
+    return bool(np.asarray(_values(operand)).dtype == np.bool_)
 
 
 def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
     """`and` (False decides) or `or` (True decides): decided by one operand, else null if there is a null."""
     null: Any = np.False_
     decided: Any = np.False_
-    for operand in operands:
-        unknown = operand.is_null() if isinstance(operand, NullableValues) else np.False_
-        values = operand.values if isinstance(operand, NullableValues) else np.bool_(operand)
+    for operand in map(_to_array, operands):
+        unknown, values = operand.is_null(), operand.values
         null = null | unknown
         decided = decided | (~unknown & (values if decisive else ~values))
     return NullableValues(decided if decisive else ~decided, null & ~decided)
@@ -155,10 +152,9 @@ def _where(condition: Any, *choices: Any) -> Any:
         return np.where(np.asarray(condition))
     (condition,) = map(_to_array, _operands([condition]))
     choices = tuple(_operands(choices))
-    plain = [choice.values if isinstance(choice, NullableValues) else choice for choice in choices]
-    null = [choice.is_null() if isinstance(choice, NullableValues) else False for choice in choices]
+    null = [_to_array(choice).is_null() for choice in choices]
     chosen = condition.values.astype(np.bool_, copy=False)
-    values = np.where(chosen, *plain)
+    values = np.where(chosen, *map(_values, choices))
     missing = condition.is_null() | np.where(chosen, *null)
     return NullableValues(values, np.broadcast_to(missing, values.shape).copy())
 

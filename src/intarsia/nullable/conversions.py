@@ -141,10 +141,9 @@ def from_objects(
 ) -> NullableValues:
     """Nested lists, an array of objects, or one object; None and pandas' equivalents are null."""
     if isinstance(data, np.ndarray) and data is not np.ma.masked:
-        flat, shape = list(np.ma.getdata(data).reshape(-1)), data.shape
-        if isinstance(data, np.ma.MaskedArray):
-            masked = np.ma.getmaskarray(data).reshape(-1).tolist()
-            flat = [NULL if null else value for value, null in zip(flat, masked, strict=True)]
+        objects: _Array = np.array(data, dtype=object)
+        objects[np.ma.getmaskarray(data)] = None
+        flat, shape = list(objects.reshape(-1)), data.shape
     else:
         flat, shape = _flatten(data, records=dtype is not None and dtype.names is not None)
     kinds = set(map(type, flat))

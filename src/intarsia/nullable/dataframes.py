@@ -120,8 +120,6 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
         return NullableValues(np.zeros(size, dtype=np.bool_), missing)
     if types.is_struct(kind):
         return NullableValues(_records_from_arrow(array, missing), missing)
-    if types.is_boolean(kind):
-        return NullableValues(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     binary = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
     if is_text or any(is_binary(kind) for is_binary in binary):
@@ -132,20 +130,14 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
     if types.is_date(kind):
         array = array.cast(pa.timestamp("s" if types.is_date32(kind) else "ms"))
         kind = array.type
-    is_time = types.is_timestamp(kind) or types.is_duration(kind)
-    if not (types.is_integer(kind) or types.is_floating(kind) or is_time):
+    numbers = types.is_boolean, types.is_integer, types.is_floating, types.is_timestamp, types.is_duration
+    if not any(is_number(kind) for is_number in numbers):
         raise DataTypeError(f"the Arrow type {kind} has no equivalent in NumPy: cast it first")
     if getattr(kind, "tz", None) not in (None, "UTC"):
         raise DataTypeError(f"{kind}: NumPy's dates have no time zone; convert to UTC first")
-    if is_time:  # a UTC zone means the same as no zone in NumPy
-        dtype = np.dtype(f"{'M' if types.is_timestamp(kind) else 'm'}8[{kind.unit}]")
-    else:
-        dtype = np.dtype(kind.to_pandas_dtype())
-    if not size:
-        return NullableValues(np.empty(0, dtype=dtype), missing)
-    # The memory itself: to_numpy would turn integers with nulls into floats.
-    values = np.frombuffer(array.buffers()[1], dtype, count=size, offset=array.offset * dtype.itemsize)
-    return NullableValues(values, missing)
+    if size:  # without the bitmap, integers with nulls do not become floats
+        array = pa.Array.from_buffers(kind, size, [None, array.buffers()[1]], offset=array.offset)
+    return NullableValues(array.to_numpy(zero_copy_only=False), missing)
 
 
 def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -112,6 +112,8 @@ class NullableValues(NDArrayOperatorsMixin):
     ) -> Self:
         """Uninitialised memory of `shape`."""
         values: Array = np.empty(shape, dtype=element.dtype, order=order)
+        if element.dtype.kind in "mM":
+            values = values.view(element.dtype)  # allocation drops the scale of a generic time unit
         return cls(values, np.empty(shape, dtype=np.uint8, order=order), element.depth)
 
     @classmethod

@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia.errors import DataTypeError
 from intarsia.extras import import_extra
-from intarsia.nullable.elements import element_type, is_string
+from intarsia.nullable.elements import is_string
 from intarsia.nullable.nullable_values import NullableValues
 
 ATTRIBUTE: Final = "intarsia_na_object"
@@ -129,19 +129,8 @@ def to_strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
 def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
     """An array of `StringDType(na_object=…)` as nullable data."""
     dtype: Any = array.dtype
-    if element_type(dtype) is None:
-        missing = _is_na(array, dtype.na_object)
-    else:  # from np.empty(…, dtype=z.dtype), for example: no element is the note itself
-        missing = np.zeros(array.shape, dtype=np.bool_)
-    plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
-    plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
-    return NullableValues(plain, missing)
-
-
-def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """True where an array of strings holds its `na_object`."""
-    if isinstance(na_object, float) and np.isnan(na_object):
-        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
-        return is_nan
-    is_na = [element is na_object for element in array.astype(object).reshape(-1)]
-    return np.array(is_na, dtype=np.bool_).reshape(array.shape)
+    objects: np.ndarray[Any, Any] = array.astype(object)
+    is_na = [element is dtype.na_object for element in objects.flat]
+    missing: np.ndarray[Any, Any] = np.array(is_na, dtype=np.bool_).reshape(array.shape)
+    objects[missing] = ""
+    return NullableValues(objects.astype(np.dtypes.StringDType()), missing)

@@ -54,10 +54,8 @@ def without_nulls(
     _check(nulls)
     if nulls == "masked":
         return data.masked(collapse=True)
-    values, missing = data.values, data.is_null()
-    count = data.null_count
-    kind = values.dtype.kind
-    if nulls == "raise" or (nulls is None and kind not in "fcmM"):
+    values, missing, count = data.values, data.is_null(), data.null_count
+    if nulls == "raise" or (nulls is None and values.dtype.kind not in "fcmM"):
         if count:
             hint = "" if nulls == "raise" else f"{values.dtype} has no NaN. "
             raise NullsPresentError(
@@ -65,25 +63,16 @@ def without_nulls(
                 'Choose what they become: nulls="nan" or nulls="masked"'
             )
         return values
-    if kind in "fcmM":
-        if not count:
-            return values
-        out = values.copy()
-        out[missing] = np.nan if kind in "fc" else np.array("NaT", dtype=values.dtype)
-        return out
-    return _promoted(values, missing, what)
-
-
-def _promoted(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
     dtype = dtype_without_nulls(values.dtype, "nan")
-    if dtype == np.float64 and values.dtype.itemsize == 8:
+    if values.dtype.kind in "iu":
         present = values[~missing]
         if present.size and (present.max() > _EXACT_FLOAT64 or present.min() < -_EXACT_FLOAT64):
             raise DataTypeError(
                 f'{what} holds integers beyond 2**53, which floats cannot distinguish: choose nulls="masked"'
             )
-    out = values.astype(dtype)
-    out[missing] = np.nan
+    out = values.astype(dtype, copy=bool(count))
+    if count:
+        out[missing] = np.array("NaT", dtype=dtype) if dtype.kind in "mM" else np.nan
     return out
 
 
