@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import zarr
 from zarr.buffer.cpu import NDBuffer
+from zarr.codecs import ShardingCodec
 
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
@@ -126,6 +127,17 @@ def _plain(data, dtype):
     z[1:4, ::2] = data[0:3, ::2]
     z.append(data)
     return z
+
+
+def test_parts_of_shards_within_shards_of_plain_arrays_are_read():
+    inner = ShardingCodec(chunk_shape=(2, 2))
+    with zarr.config.set({"ndbuffer": "intarsia.nullable.buffer.NullableNDBuffer"}):
+        z = zarr.create_array(
+            {}, shape=(8, 8), chunks=(8, 8), dtype="i4", filters=None, compressors=None,
+            serializer=ShardingCodec(chunk_shape=(4, 4), codecs=[inner]),
+        )  # fmt: skip
+        z[...] = np.arange(64).reshape(8, 8)
+        assert z[3:5, 2].tolist() == [26, 34]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f8"])

@@ -247,7 +247,7 @@ class NullableValues(NDArrayOperatorsMixin):
         shown = self[np.ix_(*axes)]
         texts = np.empty(shown.shape, dtype=object)
         texts.flat = [
-            _text_of(elements.to_scalar(value, missing, self.depth))
+            _text_of(elements.to_scalar(value, int(missing), self.depth))
             for value, missing in zip(shown.values.flat, shown.missing.flat, strict=True)
         ]
         return np.array2string(

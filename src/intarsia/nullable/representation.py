@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from intarsia.errors import DataTypeError
@@ -36,22 +37,8 @@ _ABBREVIATIONS = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "p
 _STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_object=(.*)\)\]")
 
 
-class Unset:
-    """The type of `UNSET`, which says that no `na_object` was chosen; None is a valid choice.
-
-    >>> UNSET
-    UNSET
-    """
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-    def __reduce__(self) -> str:
-        return "UNSET"  # a single instance, even after pickling
-
-
-UNSET: Final = Unset()
-"""No `na_object` was chosen, so strings are read as masked arrays."""
+UNSET: Final = msgspec.UNSET
+"""No `na_object` was chosen, so strings are read as masked arrays; None is a valid choice."""
 
 
 def check_na_object(na_object: Any) -> None:
