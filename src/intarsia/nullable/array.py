@@ -21,7 +21,7 @@ from intarsia.codecs import with_decision, with_padding
 from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.display import Table, fitted, place_text
-from intarsia.errors import CodecConfigurationError, DataTypeError, NullsPresentError
+from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import dataframes
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import optional_codec
@@ -505,10 +505,8 @@ def create_array(
 
 
 def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:
-    parsed = parse_codecs([*filters, PackBitsCodec()])
-    if len(parsed) != len(list(filters)) + 1:
-        raise CodecConfigurationError("filters must be array -> array codecs: give others as data_codecs")
-    return [on_present_values(codec) for codec in parsed[:-1]]
+    parsed = parse_codecs([*filters, PackBitsCodec()])[:-1]  # refuses all but array -> array codecs
+    return [on_present_values(codec) for codec in parsed]
 
 
 def open_array(

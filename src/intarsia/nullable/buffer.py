@@ -101,8 +101,6 @@ class OptionalNDBuffer(NullableNDBuffer):
 
 def to_nullable(buffer: Any, depth: int) -> NullableValues:
     """What a buffer of any kind holds, as nullable data of `depth`."""
-    if isinstance(buffer, OptionalNDBuffer):
-        return buffer.nullable.at_depth(depth)
     return NullableValues.of(buffer.as_ndarray_like(), depth)
 
 

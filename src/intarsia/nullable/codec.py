@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, repeat
 from math import prod
 from typing import Any, Literal, Self
 
@@ -267,13 +268,10 @@ class NestedCodecs:
 
     def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
         """The encoded part."""
-        arrays, serializer, compressed = self._stages
-        before, inner = resolve_aa_specs(arrays, spec)
+        before, inner = resolve_aa_specs(self._stages[0], spec)
         encoded: Any = data
-        for codec, codec_spec in zip(arrays, before, strict=True):
+        for codec, codec_spec in zip(self.codecs, chain(before, repeat(inner)), strict=False):
             encoded = encode_with(codec, encoded, codec_spec)
-        for codec in (serializer, *compressed):
-            encoded = encode_with(codec, encoded, inner)
         part: Buffer = encoded
         return part
 

@@ -228,8 +228,6 @@ def _to_array(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
 
 
 def _numbers(present: list[Any], kinds: set[type]) -> _Array:
-    if kinds == {float}:
-        return np.array(present, dtype=np.float64)  # so NumPy need not look for the type first
     numbers = np.array(present)
     if numbers.dtype == object:
         raise OverflowError("an integer has more than 64 bits")

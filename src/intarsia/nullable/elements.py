@@ -22,7 +22,25 @@ MAX_LEVELS = 255
 """The number of levels that fit into the `missing` byte of an element."""
 
 
-class Null:
+class _Scalar:
+    """What zarr asks of an element that it sets, so that `zarr_array[i] = NULL` works."""
+
+    __slots__ = ()
+
+    shape: ClassVar[tuple[()]] = ()
+    """Present or not, it is a scalar; NumPy and zarr read its shape."""
+
+    def astype(self, dtype: Any, **_options: object) -> Any:
+        """A nullable scalar of `dtype`."""
+        from intarsia.nullable.nullable_values import NullableValues
+
+        element = element_type(np.dtype(dtype))
+        if element is None:
+            raise NullsPresentError(f"{self!r} cannot become {np.dtype(dtype)}: that type has no null")
+        return NullableValues.full((), self, element)
+
+
+class Null(_Scalar):
     """The type of `NULL`, which says that there is no value. It equals only itself and has no truth value.
 
     >>> NULL
@@ -35,9 +53,6 @@ class Null:
 
     __slots__ = ()
     _instance: Self | None = None
-
-    shape: Final = ()
-    """A null is a scalar; NumPy and zarr read its shape."""
 
     def __new__(cls) -> Self:
         if cls._instance is None:
@@ -53,10 +68,6 @@ class Null:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise NullsPresentError("no number stands for NULL: test `x is NULL` before computing")
 
-    def astype(self, dtype: Any, **_options: object) -> Any:
-        """A nullable scalar of `dtype`, so that `zarr_array[i] = NULL` works."""
-        return _as_values(self, dtype)
-
     def __reduce__(self) -> tuple[type["Null"], tuple[()]]:
         return (Null, ())
 
@@ -66,7 +77,7 @@ NULL: Final = Null()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Some:
+class Some(_Scalar):
     """A value that is present, or a null one level further in.
 
     Two are equal when their values are the same to the bit, so that a NaN equals itself and -0.0
@@ -81,9 +92,6 @@ class Some:
     value: Any
     """What is there: a scalar of the inner data type, `NULL`, or another `Some`."""
 
-    shape: ClassVar[tuple[()]] = ()
-    """Present or not, it is a scalar; NumPy and zarr read its shape."""
-
     def __repr__(self) -> str:
         return f"Some({self.value!r})"
 
@@ -96,10 +104,6 @@ class Some:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.asarray(self.value, dtype=dtype)
 
-    def astype(self, dtype: Any, **_options: object) -> Any:
-        """A nullable scalar of `dtype`, so that `zarr_array[i] = Some(3)` works."""
-        return _as_values(self, dtype)
-
 
 def _key(value: Any) -> object:
     """A key that equal scalars of NumPy and Python share; floats are compared by their bits."""
@@ -108,15 +112,6 @@ def _key(value: Any) -> object:
     if isinstance(value, np.datetime64 | np.timedelta64):
         return (value.dtype.str, value.tobytes())
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _as_values(scalar: Null | Some, dtype: Any) -> Any:
-    from intarsia.nullable.nullable_values import NullableValues
-
-    element = element_type(np.dtype(dtype))
-    if element is None:
-        raise NullsPresentError(f"{scalar!r} cannot become {np.dtype(dtype)}: that type has no null")
-    return NullableValues.full((), scalar, element)
 
 
 def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:

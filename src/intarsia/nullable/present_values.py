@@ -18,7 +18,7 @@ from intarsia.codecs import base
 from intarsia.errors import CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.elements import NULL, Some, scatter
+from intarsia.nullable.elements import scatter, unwrap
 from intarsia.nullable.nullable_values import NullableValues
 
 
@@ -39,12 +39,9 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         dtype = chunk_spec.dtype
         if not isinstance(dtype, OptionalDType):
             return super().resolve_metadata(chunk_spec)
-        value = chunk_spec.fill_value
-        while isinstance(value, Some):
-            value = value.value
-        is_null = value is NULL
-        inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if is_null else value)
-        if is_null:
+        value, missing = unwrap(chunk_spec.fill_value, dtype.depth)
+        inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if missing else value)
+        if missing:
             # The codec may be unable to encode the default of the inner type, and nobody needs it.
             resolved = replace(inner, dtype=self._encoded_type(inner))
             fill = chunk_spec.fill_value
