@@ -15,7 +15,6 @@ from intarsia._compat import pandas_memory
 from intarsia.casting import cast
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import import_extra
-from intarsia.nullable.elements import is_string
 from intarsia.nullable.nullable_values import NullableValues
 
 if TYPE_CHECKING:
@@ -61,11 +60,16 @@ def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
         arrow_type = pa.large_binary() if kind in "SO" else pa.large_string()
         return pa.array(values.astype(object), type=arrow_type, mask=missing)
     if kind in "mM":
-        values = to_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
+        values = _times(values, missing)
     elif kind not in "biuf":
         raise DataTypeError(f"Arrow has no type for {values.dtype}: use masked arrays")
     values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
     return pa.array(values, mask=missing if missing.any() else None, from_pandas=False)
+
+
+def _times(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Dates or durations in a unit of Arrow and pandas, with NaT beneath nulls."""
+    return to_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
 
 
 def from_arrow(array: Any) -> NullableValues:
@@ -283,26 +287,18 @@ def to_pandas(
 
 def _column(pd: ModuleType, data: NullableValues) -> Any:
     values, missing = data.values, data.is_null()
-    dtype = values.dtype if is_string(values.dtype) else values.dtype.newbyteorder("=")
-    kind = dtype.kind
+    kind, itemsize = values.dtype.kind, values.dtype.itemsize
     if kind in "TU":
         return pd.StringDtype(na_value=pd.NA).__from_arrow__(to_arrow(data))
-    if kind in "OS" or dtype.names or dtype == np.float16:
+    if kind in "OS" or values.dtype.names or (kind, itemsize) == ("f", 2):
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
-        values = to_common_unit(values)
-        if not np.isnat(values[missing]).all():
-            values = values.copy()
-            values[missing] = np.array("NaT", dtype=values.dtype)
-        return pd.Series(values, copy=False).array
-    native = values.astype(dtype, copy=False)
-    if kind == "b":
-        return pd.arrays.BooleanArray(native, missing)
-    if kind in "iu":
-        return pd.arrays.IntegerArray(native, missing)
-    if kind == "f" and dtype.itemsize in (4, 8):
-        return pd.arrays.FloatingArray(native, missing)
-    raise DataTypeError(f"pandas has no nullable type for {dtype}: use masked arrays")
+        return pd.Series(_times(values, missing), copy=False).array
+    integers, arrays = pd.arrays.IntegerArray, pd.arrays
+    kinds = {"b": arrays.BooleanArray, "i": integers, "u": integers, "f": arrays.FloatingArray}
+    if kind not in kinds or itemsize > 8:
+        raise DataTypeError(f"pandas has no nullable type for {values.dtype}: use masked arrays")
+    return kinds[kind](values.astype(values.dtype.newbyteorder("="), copy=False), missing)
 
 
 def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
