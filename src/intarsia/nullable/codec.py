@@ -40,7 +40,7 @@ from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
-from intarsia.nullable.elements import Some, scatter
+from intarsia.nullable.elements import NULL, Some, scatter
 from intarsia.nullable.nullable_values import NullableValues
 
 HEADER = struct.Struct("<QQ")
@@ -160,9 +160,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     def validate(
         self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
     ) -> None:
-        optional = _optional(dtype)
-        fill = optional.default_scalar()
-        spec = ArraySpec(shape, optional, fill, ArrayConfig.from_dict({}), default_buffer_prototype())
+        spec = ArraySpec(shape, dtype, NULL, ArrayConfig.from_dict({}), default_buffer_prototype())
         self._mask.validate(_mask_spec(spec), chunk_grid)
         self._data.validate(_data_spec(spec, prod(shape)), chunk_grid)
 
