@@ -18,7 +18,7 @@ BEGIN = """
 import asyncio, atexit, concurrent.futures, faulthandler, os, signal, sys, threading, time
 faulthandler.enable()
 faulthandler.dump_traceback_later(120, exit=True)
-import numpy as np, xarray as xr, intarsia
+import numpy as np, intarsia
 
 place = sys.argv[1]
 repo = intarsia.open_repository(place)
@@ -112,7 +112,7 @@ server = intarsia.serve(place)
 urllib.request.urlopen(server.url).read(); working.set(); say_begun()
 """,
     "dask that is not waited for": """
-import dask
+import dask, xarray as xr
 lazy = xr.open_dataset(place, engine="intarsia", chunks={"dim_0": 1})["a"].data
 begin(lambda: [lazy.compute() for _ in iter(int, 1)], daemon=True); working.set(); say_begun()
 """,
