@@ -11,7 +11,7 @@ from typing import Any
 
 import zarr
 from zarr.abc.codec import Codec
-from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
@@ -98,16 +98,25 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
         except Exception:
             # Some stores refuse to read past the end of an object: then cut the whole instead.
             whole = await path.get(prototype)
-            return [None if whole is None else _part(whole, part) for part in parts]
+            return [None if whole is None else part_of_value(whole, part) for part in parts]
 
     return sync(read_all())
 
 
-def _part(whole: Buffer, part: ByteRequest | None) -> Buffer:
-    if isinstance(part, RangeByteRequest):
-        return whole[part.start : part.end]
-    if isinstance(part, SuffixByteRequest):
-        return whole[max(0, len(whole) - part.suffix) :]
+def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
+    """The requested bytes of a stored value.
+
+    >>> from zarr.abc.store import OffsetByteRequest
+    >>> part_of_value(default_buffer_prototype().buffer.from_bytes(b"abcd"), OffsetByteRequest(2)).to_bytes()
+    b'cd'
+    """
+    match part:
+        case RangeByteRequest():
+            return whole[part.start : part.end]
+        case OffsetByteRequest():
+            return whole[part.offset :]
+        case SuffixByteRequest():
+            return whole[max(0, len(whole) - part.suffix) :]
     return whole
 
 

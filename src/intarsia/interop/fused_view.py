@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-import re
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import zarr
 from zarr.abc.codec import Codec
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.store import ByteRequest, Store
 from zarr.codecs import ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_prototype
 from zarr.storage import StorePath
@@ -26,6 +25,7 @@ from intarsia._icechunk import safe_store
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
+from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import check_links, is_immutable
@@ -56,20 +56,11 @@ METADATA = "zarr.json"
 OLDER_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 CONSOLIDATED = "consolidated_metadata"
 
-MAX_CHANGES = 20
-"""How many times in a row a chunk is read again because the layout has changed."""
-
 MAX_BYTES = 64 << 20
 """The size of the cache: enough for the shards that a few clients read piece by piece."""
 
 FAST = ZstdCodec(level=1)
 """The default compressor of chunks: they are made while a client waits."""
-
-CHUNKS = "c"
-"""The first segment of every chunk key in the default chunk key encoding of Zarr v3."""
-
-NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
-"""An index as zarr writes it in a chunk key: the same number written otherwise is another key."""
 
 
 def fused_view(
@@ -307,7 +298,7 @@ class ViewStore(Store):
             value = await self._chunk(path, node.kind, inside)
         else:
             value = await self._stored(key) if inside in OLDER_METADATA else None
-        return None if value is None else prototype.buffer.from_bytes(_part(value, byte_range))
+        return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -337,33 +328,13 @@ class ViewStore(Store):
             return await _on_zarrs_loop(self._store.get(_below(self._root, key), prototype, byte_range))
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
-        """A chunk of the logical array at a path; None if it is gone by then.
-
-        When a layout changes, members are removed once the manifest no longer names them. Chunks of a removed
-        member look as if they had never been written, so a result counts only if the array is still the same
-        afterwards.
-        """
+        """A chunk of a logical array."""
         chunk = self._cache.get((path, key)) if self._immutable else None
-        if chunk is not None:
-            return chunk
-        for _ in range(MAX_CHANGES):
-            failure: Exception | None = None
-            try:
-                chunk = await in_thread_for("views", view.chunk, key)
-            except Exception as error:
-                failure = error
-            node = await self._node(path)
-            if node is None or not isinstance(node.kind, ArrayView):
-                return None
-            if node.kind is not view:
-                view = node.kind
-                continue
-            if failure is not None:
-                raise failure
+        if chunk is None:
+            chunk = await in_thread_for("views", view.chunk, key)
             if chunk is not None and self._immutable:
                 self._cache.put((path, key), chunk)
-            return chunk
-        raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
+        return chunk
 
     async def _document(self, path: str, node: ViewNode) -> bytes | None:
         """The zarr.json of a node as the view shows it: without the members of logical arrays."""
@@ -403,20 +374,16 @@ class ViewStore(Store):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """The names directly below a path."""
         start = _below(prefix.strip("/"))
-        path, node = await self._owner(start)
+        _, node = await self._owner(start)
         if node is None or node.kind == "group":
             for name in await self._children(start.rstrip("/")):
                 if _is_metadata(name) or await self._node(start + name) is not None:
                     yield name
             return
         seen: set[str] = set()
-        for key in await self._keys(path, node):
+        async for key in self.list_prefix(start):
             name = key[len(start) :].partition("/")[0]
-            if (
-                key.startswith(start)
-                and name not in seen
-                and (node.kind == "array" or await self.exists(key))
-            ):
+            if name not in seen:
                 seen.add(name)
                 yield name
 
@@ -479,7 +446,7 @@ class ArrayView:
             for index in manifest.elements(manifest.regions.row(i).box).in_units(self._chunks).indices():
                 if index not in seen:
                     seen.add(index)
-                    yield "/".join((CHUNKS, *map(str, index)))
+                    yield _chunk_key(index)
 
     def chunk(self, key: str) -> bytes | None:
         """A chunk as this array stores it; None if it is a hole or holds only the fill value."""
@@ -500,12 +467,16 @@ class ArrayView:
 
     def _index(self, key: str) -> tuple[int, ...] | None:
         """The chunk that a key below the array names; None if it does not name one of its chunks."""
-        first, *rest = key.split("/")
-        shape = self._manifest.shape
-        if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
+        try:
+            index = tuple(map(int, key.split("/")[1:]))
+        except ValueError:
             return None
-        index = tuple(map(int, rest))
-        inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
+        # The same numbers written otherwise are another key.
+        if _chunk_key(index) != key or len(index) != len(self._chunks):
+            return None
+        inside = all(
+            0 <= i * c < n for i, c, n in zip(index, self._chunks, self._manifest.shape, strict=True)
+        )
         return index if inside else None
 
     def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
@@ -536,6 +507,11 @@ def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
     return attributes
 
 
+def _chunk_key(index: tuple[int, ...]) -> str:
+    """The key of a chunk below its array, in the default chunk key encoding of Zarr v3."""
+    return "/".join(("c", *map(str, index)))
+
+
 def _is_metadata(name: str) -> bool:
     """Whether a key with this last segment holds metadata."""
     return name == METADATA or name in OLDER_METADATA
@@ -562,17 +538,3 @@ async def _collect(names: AsyncIterator[str]) -> Sequence[str]:
         return [name async for name in names]
 
     return await _on_zarrs_loop(collect())
-
-
-def _part(value: bytes, request: ByteRequest | None) -> bytes:
-    """The requested bytes."""
-    match request:
-        case None:
-            return value
-        case RangeByteRequest():
-            return value[request.start : request.end]
-        case OffsetByteRequest():
-            return value[request.offset :]
-        case SuffixByteRequest():
-            return value[max(0, len(value) - request.suffix) :]
-    raise ValueError(f"{request!r} is not a part of a value")
