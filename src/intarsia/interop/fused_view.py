@@ -474,10 +474,8 @@ class ArrayView:
         # The same numbers written otherwise are another key.
         if _chunk_key(index) != key or len(index) != len(self._chunks):
             return None
-        inside = all(
-            0 <= i * c < n for i, c, n in zip(index, self._chunks, self._manifest.shape, strict=True)
-        )
-        return index if inside else None
+        axes = zip(index, self._chunks, self._manifest.shape, strict=True)
+        return index if all(0 <= i * c < n for i, c, n in axes) else None
 
     def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
         manifest = self._manifest

@@ -64,13 +64,16 @@ class Cluster:
         if not parts:
             return
         store = parts[0].logical.group.store
+        scheduler = getattr(self.client, "get", None) or get_scheduler() or dask.threaded.get
+        client = getattr(scheduler, "__self__", None)  # dask's own schedulers are no methods
+        in_process = client is None and scheduler in (dask.threaded.get, dask.local.get_sync)
         total, steps = sum(part.source.npartitions for part in parts), count(1)
         self.progress(0, total)
         for group in conflict_free_groups(parts):
-            pool, gate = WriterPool(store, in_process=self._in_process), _Gate() if self._in_process else None
+            pool, gate = WriterPool(store, in_process=in_process), _Gate() if in_process else None
             try:
                 arrays = [part.results(pool.handle, gate) for part in group]
-                for result in self._compute(arrays, lambda: self.progress(next(steps), total)):
+                for result in self._compute(client, arrays, lambda: self.progress(next(steps), total)):
                     pool.merge(result)
             except BaseException as error:
                 if gate is not None:
@@ -80,33 +83,10 @@ class Cluster:
                         gate.wait()
                 raise
 
-    @property
-    def _running(self) -> Any:
-        """The client that runs it, if there is one."""
-        if self.client is not None:
-            return self.client
-        if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
-            return None
-        try:
-            import distributed
-        except ImportError:
-            return None
-        try:
-            return distributed.default_client()
-        except ValueError:
-            return None
-
-    @property
-    def _in_process(self) -> bool:
-        """Whether it is done by threads of this process, which share the store."""
-        if self._running is not None:
-            return False
-        scheduler = get_scheduler() or dask.threaded.get
-        return scheduler in (dask.threaded.get, dask.local.get_sync)
-
-    def _compute(self, arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
+    def _compute(
+        self, client: Any, arrays: list[da.Array], on_block: Callable[[], object]
+    ) -> Iterator[WriteResult]:
         """Compute arrays of results; `on_block` is called for every block."""
-        client = self._running
         if client is None:
             yield from _compute_here(arrays, on_block)
             return
@@ -274,12 +254,10 @@ def conflict_free_groups(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInB
     """
     groups: list[list[_PieceInBlocks]] = []
     for part in parts:
-        free = (g for g in groups if not any(_share_a_chunk(part, other) for other in g))
-        group = next(free, None)
+        group = next((g for g in groups if not any(_share_a_chunk(part, other) for other in g)), None)
         if group is None:
-            groups.append([part])
-        else:
-            group.append(part)
+            groups.append(group := [])
+        group.append(part)
     return groups
 
 

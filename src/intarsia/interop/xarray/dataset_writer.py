@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from xarray import Variable, conventions
 from xarray.backends import ZarrStore
+from xarray.backends.common import ArrayWriter
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
@@ -100,11 +101,13 @@ class _DatasetWriter:
         new, grown = self._sort_variables()
         encoded = self._encode(new, grown)
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
-        plain = {name: variable for name, variable in encoded.items() if name not in logical}
         attributes = self.attributes | ({UNLIMITED_KEY: sorted(self.growing)} if self.growing else {})
 
         def write_plain() -> None:
-            self.plain.set_variables(plain, frozenset(self.choices.encoding), _ImmediateWriter())
+            check = frozenset(self.choices.encoding)
+            for name in [name for name in encoded if name not in logical]:
+                # In memory, so that xarray's writer writes it at once.
+                self.plain.set_variables({name: encoded[name].compute()}, check, ArrayWriter())
             if not grown:  # a dataset that is appended to keeps its own attributes
                 self.group.update_attributes(attributes)
 
@@ -281,14 +284,6 @@ class _DatasetWriter:
         if missing:
             raise ShapeError(f"unlimited_dims: {min(missing)!r} is not a dimension of the dataset")
         return growing
-
-
-class _ImmediateWriter:
-    """Takes arrays from xarray's store and writes each at once."""
-
-    def add(self, source: Any, target: Any, region: Any = None) -> None:
-        """Write one array into its place."""
-        target[... if region is None else region] = np.asarray(source)
 
 
 def _check_name(name: Any) -> str:
