@@ -12,9 +12,9 @@ from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
-from intarsia.interop.convert import check_conversion
 from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.versions.repository import remove_new_store_on_failure
 
 
 def _expect_source(source: str) -> None:
@@ -42,13 +42,13 @@ def convert(source: str, place: NewStore, path: str = "", *, source_path: str = 
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
     _expect_source(source)
-    encoding = {"codecs": "auto", "chunks": None, "shards": None} | options
-    check_conversion(source, source_path, *(encoding[name] for name in ("codecs", "chunks", "shards")))
-    target = _target(place)
-    with progress_on_stderr("converting", unit="bytes") as progress:
+    with (
+        remove_new_store_on_failure(place.store),
+        progress_on_stderr("converting", unit="bytes") as progress,
+    ):
         made = intarsia.convert(
             source,
-            target,
+            _target(place),
             path,
             source_path=source_path,
             branch=place.branch_name,

@@ -25,7 +25,6 @@ from intarsia.interop.node_copies import (
     copy_nodes,
     open_source,
     removed_on_failure,
-    reserve_logical_copy,
     walk,
     write_logical_array,
     write_plain_array,
@@ -123,14 +122,6 @@ def _name_of(array: AnyArray, source: Any) -> str:
     if not name:
         raise ShapeError("the array has no name of its own: say where it goes: convert(source, repo, path)")
     return name
-
-
-def check_conversion(source: Any, source_path: str, codecs: Any, chunks: Any, shards: Any) -> None:
-    """Refuse what `convert` would refuse about a source and its encoding, before there is a place for it."""
-    choice = Encoding(None if isinstance(codecs, str) else codecs, chunks, shards)
-    for _, node in walk(open_source(source, source_path)):
-        if not isinstance(node, zarr.Group):
-            reserve_logical_copy(node, {}, "a", choice)
 
 
 def export(

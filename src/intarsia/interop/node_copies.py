@@ -28,15 +28,12 @@ from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import Reservation, clean_up, reserve_regions
+from intarsia.logical.staging import clean_up, reserve_regions
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
 from intarsia.versions.version import LATEST, Version, resolve_store
-
-MAX_COMPARED = 50
-"""How many members are compared to see whether they are encoded alike."""
 
 type AnyArray = Reader | LogicalArray
 
@@ -187,11 +184,12 @@ def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
     view = largest.view
     chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
     plain = all(region.packing is None and region.view is None for region in regions)
-    names = {region.name for region in regions}
-    if plain and len(names) <= MAX_COMPARED:
-        members = [array.members[name] for name in names]
-        if all(encoding_of(member.metadata) == encoding_of(members[0].metadata) for member in members):
-            return chunks, _encoding_like(members[0], chunks)
+    if plain:
+        array.members.open_together(array.manifest.members)
+        first, *others = [array.members[name] for name in {region.name for region in regions}]
+        encoding = encoding_of(first.metadata)
+        if all(encoding_of(member.metadata) == encoding for member in others):
+            return chunks, _encoding_like(first, chunks)
     return chunks, Encoding(chunks=chunks)
 
 
@@ -202,27 +200,21 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
     return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
 
 
-def reserve_logical_copy(source: AnyArray, store: Any, path: str, choice: Encoding) -> Reservation:
-    """A new logical array with room for the values of an array, in one region."""
-    description = ArrayDescription.of(source)
-    array = description.create_logical(store, path, choice.chunks)
-    with removed_on_failure(array.group.store_path):
-        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
-        return reserve_regions(array._logical, [whole] if source.size else [])
-
-
 def write_logical_array(
     source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    reservation = reserve_logical_copy(source, store, path, choice)
-    logical = reservation.logical
-    with removed_on_failure(logical.group.store_path), reservation.shown_when_filled():
+    description = ArrayDescription.of(source)
+    array = description.create_logical(store, path, choice.chunks)
+    logical = array._logical
+    with removed_on_failure(logical.group.store_path):
+        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
+        reservation = reserve_regions(logical, [whole] if source.size else [])
         for name in reservation.new_members:
-            copy_blocks(
-                source, logical.members[name], logical.target(name, reservation.options[name]), progress
-            )
-    return LogicalArray(logical)
+            target = logical.target(name, reservation.options[name])
+            copy_blocks(source, logical.members[name], target, progress)
+        reservation.commit()
+    return array
 
 
 def write_plain_array(source: AnyArray, store_path: StorePath, choice: Encoding, progress: Progress) -> None:
