@@ -16,7 +16,6 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.stored_decisions import masks_by_codec
-from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
@@ -170,11 +169,11 @@ def _check_regions(array: LogicalArray) -> None:
     manifest, table = array.manifest, array.manifest.regions
     for i in np.flatnonzero((table.packing != NONE) | (table.view != NONE))[:1].tolist():
         row = table.row(i)
-        bounds, packing = manifest.elements(row.box).bounds, manifest.packing_of(row)
+        box, packing = manifest.elements(row.box), manifest.packing_of(row)
         how = f"has the view {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
         raise CodecConfigurationError(
-            f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
-            f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
+            f"cannot fuse: the region {box.text()} {how}; its chunks are not those of the array.\n"
+            f"  Recode it first: arr.recode({box.bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
             f"  {EXPORT}",
             command=RECODE_COMMAND,
         )

@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import numpy as np
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
-from intarsia.display import bounds_text
 from intarsia.engine.prepared_member import checked_member
 from intarsia.engine.stored_array import expect_array
 from intarsia.errors import UnreachableMembersError
-from intarsia.logical.encoding import Encoding, create_member
+from intarsia.logical.encoding import Encoding, planned_metadata
 from intarsia.logical.hierarchy import joined_path
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.region_table import NONE, Row
+from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
 
 DATA_TYPES = frozenset(
@@ -39,10 +36,6 @@ SERVE_INSTEAD = (
     '{"driver": "zarr3", "kvstore": server.url}.\n'
     "  Or copy it to plain Zarr, which TensorStore opens: intarsia.export(array, 'plain.zarr')"
 )
-
-S3_SCHEMES = frozenset(("s3", "s3a"))
-GCS_SCHEMES = frozenset(("gs", "gcs"))
-WEB_SCHEMES = frozenset(("http", "https"))
 
 
 def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
@@ -76,9 +69,8 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
             f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions with the "
             "same name"
         )
-    covered = manifest.regions.cells()
     layers = list(_layers(array))
-    if covered < prod(manifest.lattice) or not layers:
+    if manifest.regions.cells() < prod(manifest.lattice) or not layers:
         layers.insert(0, _holes(manifest))
     domain: dict[str, Any] = {"inclusive_min": [0] * manifest.ndim, "exclusive_max": list(manifest.shape)}
     if labels:
@@ -89,18 +81,21 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
 def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     """One layer for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
-    _check_unpacked(manifest)
     members.open_together(manifest.members)
     places: dict[str, dict[str, Any]] = {}
     for i in range(len(manifest.regions)):
         row = manifest.regions.row(i)
-        name = manifest.members[row.member]
+        name, packing = manifest.members[row.member], manifest.packing_of(row)
+        if packing is not None:
+            raise UnreachableMembersError(
+                f"the region {manifest.elements(row.box).text()} is packed ({packing}), which a TensorStore "
+                f"spec cannot express.\n  {SERVE_INSTEAD}"
+            )
         member = checked_member(members[name], manifest, row)
         if name not in places:
-            _check_codecs(name, json.loads(_document(member))["codecs"])
+            _check_codecs(name, _document(member.metadata)["codecs"])
             places[name] = kvstore_of(array.store, member.path)
-        transform = _transform(manifest, row)
-        yield {"driver": "zarr3", "kvstore": places[name], "transform": transform}
+        yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(manifest, row)}
 
 
 def _holes(manifest: Manifest) -> dict[str, Any]:
@@ -108,24 +103,13 @@ def _holes(manifest: Manifest) -> dict[str, Any]:
 
     This does not use TensorStore's own `array` driver, which cannot write complex numbers as JSON.
     """
-    empty = create_member(MemoryStore(), None, manifest, manifest.shape, Encoding([]))
-    document = json.loads(_document(empty))
+    document = _document(planned_metadata(manifest, manifest.shape, Encoding([])))
     return {
         "driver": "zarr3",
         "kvstore": {"driver": "memory", "path": NOWHERE},
         "assume_metadata": True,
         "metadata": {key: value for key, value in document.items() if key != "attributes"},
     }
-
-
-def _check_unpacked(manifest: Manifest) -> None:
-    for i in np.flatnonzero(manifest.regions.packing != NONE)[:1].tolist():
-        row = manifest.regions.row(i)
-        bounds = manifest.elements(row.box).bounds
-        raise UnreachableMembersError(
-            f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a TensorStore "
-            f"spec cannot express.\n  {SERVE_INSTEAD}"
-        )
 
 
 def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
@@ -141,9 +125,9 @@ def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
 
 
-def _document(member: Any) -> bytes:
-    document: bytes = member.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
-    return document
+def _document(metadata: Any) -> Any:
+    """The zarr.json of an array."""
+    return json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
 def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
@@ -186,58 +170,50 @@ def _file(root: Any, path: str) -> dict[str, Any]:
     return {"driver": "file", "path": os.path.join(os.path.abspath(root), path) + "/"}
 
 
-def _in_bucket(driver: str, bucket: str, *parts: str, **options: Any) -> dict[str, Any]:
-    return {"driver": driver, "bucket": bucket, "path": joined_path(*parts) + "/", **options}
-
-
-def _web(url: str, *parts: str) -> dict[str, Any]:
-    return {"driver": "http", "base_url": url.rstrip("/"), "path": f"/{joined_path(*parts)}/"}
-
-
 def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
-    protocol = store.fs.protocol
-    schemes = {protocol} if isinstance(protocol, str) else set(protocol)
-    root = str(store.path)
-    if schemes & {"file", "local"}:
-        return _file(root, path)
-    if schemes & WEB_SCHEMES:
-        parts = urlsplit(root)
-        return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path) if parts.scheme else None
-    bucket, _, prefix = root.strip("/").partition("/")
-    if schemes & GCS_SCHEMES:
-        return _in_bucket("gcs", bucket, prefix, path)
-    if not schemes & S3_SCHEMES:
-        return None
-    settings: dict[str, Any] = getattr(store.fs, "client_kwargs", None) or {}
-    endpoint = getattr(store.fs, "endpoint_url", None) or settings.get("endpoint_url")
-    anonymous = bool(getattr(store.fs, "anon", False))
-    return _in_bucket("s3", bucket, prefix, path, **_s3(endpoint, settings.get("region_name"), anonymous))
+    fs, url = store.fs, str(store.path)
+    if "://" not in url:
+        protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+        url = f"{protocol}://{url}"
+    settings: dict[str, Any] = getattr(fs, "client_kwargs", None) or {}
+    endpoint = getattr(fs, "endpoint_url", None) or settings.get("endpoint_url")
+    anonymous = bool(getattr(fs, "anon", False))
+    return _of_url(url, path, endpoint, settings.get("region_name"), anonymous=anonymous)
 
 
 def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
-    prefix = str(getattr(store, "prefix", None) or "")
+    prefix = getattr(store, "prefix", None) or ""
     match type(store).__name__:
         case "LocalStore":
             return _file(prefix or "/", path)
         case "HTTPStore":
-            parts = urlsplit(str(store.url))
-            return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path)
+            return _of_url(str(store.url), path)
+        case "GCSStore":
+            return _of_url(f"gs://{store.config['bucket']}/{prefix}", path)
         case "S3Store":
             settings = store.config
             anonymous = str(settings.get("skip_signature", "")).lower() == "true"
-            access = _s3(settings.get("endpoint"), settings.get("region"), anonymous)
-            return _in_bucket("s3", settings["bucket"], prefix, path, **access)
-        case "GCSStore":
-            return _in_bucket("gcs", store.config["bucket"], prefix, path)
+            url = f"s3://{settings['bucket']}/{prefix}"
+            return _of_url(url, path, settings.get("endpoint"), settings.get("region"), anonymous=anonymous)
     return None
 
 
-def _s3(endpoint: Any, region: Any, anonymous: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if endpoint:
-        options["endpoint"] = str(endpoint)
-    if region:
-        options["aws_region"] = str(region)
-    if anonymous:
-        options["aws_credentials"] = {"type": "anonymous"}
-    return options
+def _of_url(
+    url: str, path: str, endpoint: Any = None, region: Any = None, *, anonymous: bool = False
+) -> dict[str, Any] | None:
+    scheme, _, rest = url.partition("://")
+    host, _, prefix = rest.partition("/")
+    inside = joined_path(prefix, path) + "/"
+    match scheme:
+        case "file" | "local":
+            return _file(rest, path)
+        case "http" | "https":
+            return {"driver": "http", "base_url": f"{scheme}://{host}", "path": f"/{inside}"}
+        case "gs" | "gcs":
+            return {"driver": "gcs", "bucket": host, "path": inside}
+        case "s3" | "s3a":
+            credentials = {"type": "anonymous"} if anonymous else None
+            access = {"endpoint": endpoint, "aws_region": region, "aws_credentials": credentials}
+            stated = {name: value for name, value in access.items() if value}
+            return {"driver": "s3", "bucket": host, "path": inside, **stated}
+    return None
