@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
@@ -22,10 +22,7 @@ from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.nullable import optional_dtype
-
-if TYPE_CHECKING:
-    from intarsia.interop.dask.block_writes import Cluster
-
+from intarsia.progress import Progress, silent
 
 type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]
 
@@ -37,7 +34,7 @@ class WriteJob:
     """One array, and the reservation for it."""
 
     source: Any
-    """A NumPy array, a dask array, or an array in a store, which the caller of `run_jobs` copies."""
+    """A NumPy array or a dask array."""
 
     reservation: Reservation
     """What goes where in the logical array."""
@@ -63,9 +60,28 @@ class WriteJob:
             group.attrs.put({})  # the root stays, as a group like any other
 
 
-def run_jobs(
-    jobs: Iterable[WriteJob], cluster: Cluster | None, then: Callable[[], object] | None = None
-) -> None:
+@dataclass(frozen=True)
+class Cluster:
+    """What computes and writes the blocks of dask arrays."""
+
+    client: Any = None
+    """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
+
+    retries: int = 2
+    """How often a client retries a block that fails."""
+
+    progress: Progress = silent
+    """Called with the number of blocks written."""
+
+    def write(self, jobs: Sequence[tuple[Any, Reservation]]) -> None:
+        """Write dask arrays; without any, dask need not be installed."""
+        if jobs:
+            from intarsia.interop.dask.block_writes import write_blocks
+
+            write_blocks(jobs, self.client, self.retries, self.progress)
+
+
+def run_jobs(jobs: Iterable[WriteJob], cluster: Cluster, then: Callable[[], object] | None = None) -> None:
     """Write everything, call `then`, and show everything; if anything fails, nothing is shown.
 
     `jobs` may reserve one by one: if that fails, the others give theirs back.
@@ -77,9 +93,7 @@ def run_jobs(
         for job in reserved:
             if isinstance(job.source, np.ndarray):
                 job.write_here()
-        deferred = [job for job in reserved if hasattr(job.source, "dask")]
-        if cluster is not None:
-            cluster.write([(job.source, job.reservation) for job in deferred])
+        cluster.write([(job.source, job.reservation) for job in reserved if hasattr(job.source, "dask")])
         if then is not None:
             then()
     except BaseException as error:

@@ -32,77 +32,68 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import as_values
 from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import StoreHandle, WriteResult, WriterPool, result_of
-from intarsia.progress import Progress, silent
+from intarsia.progress import Progress
 
 RESULTS_AT_ONCE = 8
 """How many results are fetched from a cluster's workers at once."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """What computes and writes the blocks."""
+def write_blocks(
+    jobs: Sequence[tuple[da.Array, Reservation]], client: Any, retries: int, progress: Progress
+) -> None:
+    """Write every piece of every source into its member; shared parts are computed once.
 
-    client: Any = None
-    """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
+    The logical groups belong to one store, and everything that workers write ends up there. Steps of the
+    progress are blocks.
+    """
+    parts = [
+        _PieceInBlocks.of(source, reservation, piece)
+        for source, reservation in jobs
+        for piece in reservation.pieces
+    ]
+    if not parts:
+        return
+    store = parts[0].logical.group.store
+    scheduler = getattr(client, "get", None) or get_scheduler() or dask.threaded.get
+    client = getattr(scheduler, "__self__", None)  # dask's own schedulers are no methods
+    in_process = client is None and scheduler in (dask.threaded.get, dask.local.get_sync)
+    total, steps = sum(part.source.npartitions for part in parts), count(1)
+    progress(0, total)
+    for group in conflict_free_groups(parts):
+        pool, gate = WriterPool(store, in_process=in_process), _Gate() if in_process else None
+        try:
+            arrays = [part.results(pool.handle, gate) for part in group]
+            for result in _compute(arrays, client, retries, lambda: progress(next(steps), total)):
+                pool.merge(result)
+        except BaseException as error:
+            if gate is not None:
+                gate.close()
+                # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
+                if isinstance(error, Exception) or store_supports_sync_io(store):
+                    gate.wait()
+            raise
 
-    retries: int = 2
-    """How often a client retries a block that fails."""
 
-    progress: Progress = silent
-    """Called with the number of blocks written."""
+def _compute(
+    arrays: list[da.Array], client: Any, retries: int, on_block: Callable[[], object]
+) -> Iterator[WriteResult]:
+    """Compute arrays of results; `on_block` is called for every block."""
+    if client is None:
+        yield from _compute_here(arrays, on_block)
+        return
+    from distributed import as_completed, futures_of
 
-    def write(self, jobs: Sequence[tuple[da.Array, Reservation]]) -> None:
-        """Write every piece of every source into its member; shared parts are computed once.
-
-        The logical groups belong to one store, and everything that workers write ends up there.
-        """
-        parts = [
-            _PieceInBlocks.of(source, reservation, piece)
-            for source, reservation in jobs
-            for piece in reservation.pieces
-        ]
-        if not parts:
-            return
-        store = parts[0].logical.group.store
-        scheduler = getattr(self.client, "get", None) or get_scheduler() or dask.threaded.get
-        client = getattr(scheduler, "__self__", None)  # dask's own schedulers are no methods
-        in_process = client is None and scheduler in (dask.threaded.get, dask.local.get_sync)
-        total, steps = sum(part.source.npartitions for part in parts), count(1)
-        self.progress(0, total)
-        for group in conflict_free_groups(parts):
-            pool, gate = WriterPool(store, in_process=in_process), _Gate() if in_process else None
-            try:
-                arrays = [part.results(pool.handle, gate) for part in group]
-                for result in self._compute(client, arrays, lambda: self.progress(next(steps), total)):
-                    pool.merge(result)
-            except BaseException as error:
-                if gate is not None:
-                    gate.close()
-                    # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
-                    if isinstance(error, Exception) or store_supports_sync_io(store):
-                        gate.wait()
-                raise
-
-    def _compute(
-        self, client: Any, arrays: list[da.Array], on_block: Callable[[], object]
-    ) -> Iterator[WriteResult]:
-        """Compute arrays of results; `on_block` is called for every block."""
-        if client is None:
-            yield from _compute_here(arrays, on_block)
-            return
-        from distributed import as_completed, futures_of
-
-        futures = futures_of(client.persist(arrays, retries=self.retries))
-        with ThreadPoolExecutor(RESULTS_AT_ONCE) as fetching:
-            try:
-                for batch in as_completed(futures).batches():
-                    # A result that has arrived is released, so a worker's death does not repeat it.
-                    for future, blocks in zip(batch, fetching.map(result_of, batch), strict=True):
-                        futures.remove(future)
-                        yield from blocks.flat
-                        on_block()
-            finally:
-                client.cancel(futures, force=True)
+    futures = futures_of(client.persist(arrays, retries=retries))
+    with ThreadPoolExecutor(RESULTS_AT_ONCE) as fetching:
+        try:
+            for batch in as_completed(futures).batches():
+                # A result that has arrived is released, so a worker's death does not repeat it.
+                for future, blocks in zip(batch, fetching.map(result_of, batch), strict=True):
+                    futures.remove(future)
+                    yield from blocks.flat
+                    on_block()
+        finally:
+            client.cancel(futures, force=True)
 
 
 def _compute_here(arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from intarsia.versions.commit import Commit
 from intarsia.versions.repository import remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, resolve_store
-
-if TYPE_CHECKING:
-    from intarsia.interop.dask.block_writes import Cluster
 
 
 def store_dask(
@@ -103,9 +100,7 @@ def store_dask(
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
     if regions is not None and (axis is not None or bounds is not None):
         raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
-    from intarsia.interop.dask.block_writes import Cluster
-
-    path, cluster = path.strip("/"), Cluster(client, retries, progress)
+    path, cluster = path.strip("/"), write_jobs.Cluster(client, retries, progress)
     encoding = Encoding(_codec_choice(codecs, source), chunks, shards)
     is_replaced = overwrite and axis is None and bounds is None
 
@@ -192,7 +187,7 @@ def writable(store: Any) -> Any:
 
 
 def _append(
-    source: Any, commit: Commit, path: str, axis: int | str, encoding: Encoding, cluster: Cluster
+    source: Any, commit: Commit, path: str, axis: int | str, encoding: Encoding, cluster: write_jobs.Cluster
 ) -> str | None:
     """Append alongside other writers; None if there is nothing to append to yet."""
     incoming = _DeferredAppend(source, axis, encoding, cluster)
@@ -211,7 +206,7 @@ class _DeferredAppend:
     source: Any
     axis: int | str
     choice: Encoding
-    cluster: Cluster
+    cluster: write_jobs.Cluster
     array_exists: bool = False
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""

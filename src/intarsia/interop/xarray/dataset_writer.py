@@ -15,18 +15,16 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.write_jobs import WriteJob, append_along, new_array, run_jobs
+from intarsia.interop.write_jobs import Cluster, WriteJob, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.encoding import Encoding, choose_codecs
-from intarsia.logical.hierarchy import is_logical, open_group
+from intarsia.logical.hierarchy import is_logical
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import parse_shape
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from intarsia.interop.dask.block_writes import Cluster
 
 
 GROWING_CHUNK = 1024
@@ -72,19 +70,10 @@ class Choices:
             )
 
 
-def write_dataset(
-    dataset: xr.Dataset, store: Any, path: str, choices: Choices, cluster: Cluster | None
-) -> None:
-    """Write a dataset into the group at `path`, which is created if necessary."""
-    _DatasetWriter(dataset, open_group(store, path, "a"), choices, cluster).write()
-
-
-class _DatasetWriter:
+class DatasetWriter:
     """One dataset on its way into one group."""
 
-    def __init__(
-        self, dataset: xr.Dataset, group: zarr.Group, choices: Choices, cluster: Cluster | None
-    ) -> None:
+    def __init__(self, dataset: xr.Dataset, group: zarr.Group, choices: Choices, cluster: Cluster) -> None:
         self.dataset, self.group, self.choices, self.cluster = dataset, group, choices, cluster
         mode = "w" if choices.overwrite else "a"
         self.plain = ZarrStore(group, mode=mode, append_dim=choices.append_dim, safe_chunks=False)
@@ -98,6 +87,7 @@ class _DatasetWriter:
         self.attributes = {key: encode_zarr_attr_value(value) for key, value in attributes.items()}
 
     def write(self) -> None:
+        """Check everything, and then write everything."""
         new, grown = self._sort_variables()
         encoded = self._encode(new, grown)
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}

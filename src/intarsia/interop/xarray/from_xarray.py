@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from intarsia.extras import import_extra
 from intarsia.interop.dask.store_dask import writable
+from intarsia.interop.write_jobs import Cluster
+from intarsia.logical.hierarchy import open_group
 from intarsia.progress import Progress, silent
 from intarsia.versions.repository import remove_new_store_on_failure
 from intarsia.versions.transaction import retry, transaction
@@ -70,7 +72,7 @@ def from_xarray(
     True
     """
     xr = import_extra("xarray", "xarray")
-    from intarsia.interop.xarray.dataset_writer import Choices, write_dataset
+    from intarsia.interop.xarray.dataset_writer import Choices, DatasetWriter
 
     nodes = list(_nodes(xr, data, path.strip("/")))
     choices = Choices(
@@ -84,11 +86,11 @@ def from_xarray(
         overwrite=overwrite,
     )
     choices.check_names({name for _, dataset in nodes for name in dataset.variables})
-    cluster = _cluster(client, retries, progress)
+    cluster = Cluster(client, retries, progress)
 
     def write(store: Any) -> None:
         for group, dataset in nodes:
-            write_dataset(dataset, store, group, choices, cluster)
+            DatasetWriter(dataset, open_group(store, group, "a"), choices, cluster).write()
 
     repo = as_repository(store)
     if repo is None:
@@ -118,12 +120,3 @@ def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, data
     else:
         raise TypeError(f"{type(data).__name__!r} is not an xarray Dataset, DataArray or DataTree")
-
-
-def _cluster(client: Any, retries: int, progress: Progress) -> Any:
-    """What computes dask arrays; None if dask is not installed."""
-    try:
-        from intarsia.interop.dask.block_writes import Cluster
-    except ImportError:
-        return None
-    return Cluster(client, retries, progress)
