@@ -18,16 +18,17 @@ import icechunk
 import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import LocalStore, StorePath
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import v2_to_v3_metadata
-from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
+from intarsia.archives.source_files import ContentIdentity, Sources, combined_identity, local_path, url_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
+from intarsia.engine.reader import Reader
 from intarsia.errors import (
     AdoptionError,
     AlignmentError,
@@ -114,14 +115,14 @@ def adopt(
         )
     refer = how == "reference" or (repo is not None and how == "auto")
     origin = _source_array(source, source_path, Sources(storage_options), refer=refer)
-    goal = _Goal(path, bounds, packing, view)
+    backing = {"packing": packing, "view": view}
     if repo is None:
-        return goal.put(resolve_store(store).store, origin, move=how == "move")
+        return _put(resolve_store(store).store, path, origin, bounds, backing, move=how == "move")
     if origin.references is not None:
         urls = [url for url in dict.fromkeys(origin.references.locations) if url]
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
     with transaction(repo, branch=branch, message=message or f"adopt {origin.text} into {path}") as tx:
-        goal.put(tx.store, origin)
+        _put(tx.store, path, origin, bounds, backing)
     return open(repo, path, branch=branch)
 
 
@@ -247,99 +248,105 @@ def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     lengths = np.ascontiguousarray(lengths.ravel())
     locations = [str(path) if n else "" for path, n in zip(paths.ravel().tolist(), lengths, strict=True)]
     identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
-    moments = [one.modified for one in identities if one.modified is not None]
-    identity = ContentIdentity(0, max(moments)) if moments and len(moments) == len(identities) else None
+    identity = combined_identity(identities) if identities else None
     references = _References(locations, np.ascontiguousarray(offsets.ravel()), lengths, identity)
-    description = ArrayDescription.of_metadata(source.metadata)
-    document = _as_member(source.metadata)
+    like = zarr.Array.from_dict(StorePath(MemoryStore()), source.metadata.to_dict())
+    description, document = ArrayDescription.of(Reader.of(like)), _as_member(source.metadata)
     return _SourceArray("a manifest of chunks", document, description, references=references)
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """Where a source goes, and its view and packing there."""
-
-    path: str
-    bounds: BoundsLike | None
-    packing: Any
-    view: Any
-
-    def put(self, store: Any, origin: _SourceArray, *, move: bool = False) -> LogicalArray:
-        """Make a source a region of the array at the path; if there is nothing, the array is made for it."""
-        try:
-            array = logical.open(store, self.path, mode="r+")
-        except NotLogicalArrayError as error:
-            if self.packing is not None or self.view is not None or self.bounds is not None:
-                error.add_note(
-                    f"  With {argument('bounds')}, {argument('packing')} or {argument('view')}, "
-                    "create the array first: intarsia.create"
-                )
-                raise
-            try:
-                array = origin.description.create_logical(store, self.path)
-            except OverwriteError:
-                raise error from None  # it says what is there
-            with removed_on_failure(array.group.store_path):
-                self._add(array, origin, move)
-        else:
-            self._add(array, origin, move)
-        return array
-
-    def _add(self, array: LogicalArray, origin: _SourceArray, move: bool) -> None:
-        """Make a source a member, and add its region."""
-        array._logical.begin_edit()
-        before, box = array.shape, self._box(array, origin)
-        name = new_name()
-        moved = _move(array, origin, name) if move else None
-        try:
-            if moved is None:
-                _write_member(array, origin, name)
-            if tuple(b for _, b in box) != before and self.bounds is None:
-                array.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
-            array.add_region(box, member=name, packing=self.packing, view=self.view)
-        except BaseException as error:
-            if isinstance(error, DataTypeError):
-                error.add_note(
-                    f"  This is {origin.text}, which cannot be adopted without {argument('packing')}"
-                )
-
-            def undo() -> None:
-                if moved is not None:
-                    moved.rename(_directory(origin.stored))
-                array._logical.discard(name)
-                if array.shape != before:
-                    array.resize(before)
-
-            clean_up(array.group.store, error, undo)
+def _put(
+    store: Any,
+    path: str,
+    origin: _SourceArray,
+    bounds: BoundsLike | None,
+    backing: Mapping[str, Any],
+    *,
+    move: bool = False,
+) -> LogicalArray:
+    """Make a source a region of the array at a path; if there is nothing, the array is made for it."""
+    try:
+        array = logical.open(store, path, mode="r+")
+    except NotLogicalArrayError as error:
+        if bounds is not None or any(value is not None for value in backing.values()):
+            error.add_note(
+                f"  With {argument('bounds')}, {argument('packing')} or {argument('view')}, "
+                "create the array first: intarsia.create"
+            )
             raise
+        try:
+            array = origin.description.create_logical(store, path)
+        except OverwriteError:
+            raise error from None  # it says what is there
+        with removed_on_failure(array.group.store_path):
+            _add(array, origin, bounds, backing, move)
+    else:
+        _add(array, origin, bounds, backing, move)
+    return array
 
-    def _box(self, array: LogicalArray, origin: _SourceArray) -> list[tuple[int, int]]:
-        """The box that the source becomes."""
-        shape = origin.shape
-        if self.bounds is not None:
-            box = element_bounds(self.bounds, array.shape)
-            if self.view is None and tuple(b - a for a, b in box) != shape:
-                raise ShapeError(
-                    f"{origin.text} has shape {shape}, but the bounds {bounds_text(box)} have another shape"
-                )
-            return box
-        if self.view is not None:
-            raise ShapeError(f"a view needs {argument('bounds')}, which say what box the source becomes")
-        if not len(array.manifest.regions) and array.shape == shape:
-            return [(0, n) for n in shape]
-        if len(shape) != array.ndim or shape[1:] != array.shape[1:]:
+
+def _add(
+    array: LogicalArray,
+    origin: _SourceArray,
+    bounds: BoundsLike | None,
+    backing: Mapping[str, Any],
+    move: bool,
+) -> None:
+    """Make a source a member, and add its region."""
+    array._logical.begin_edit()
+    before = array.shape
+    if bounds is None:
+        box = _next_box(array, origin, is_turned=backing["view"] is not None)
+    else:
+        box = element_bounds(bounds, before)
+        if backing["view"] is None and tuple(b - a for a, b in box) != origin.shape:
             raise ShapeError(
-                f"{origin.text} has shape {shape} and does not fit after the array of shape {array.shape}: "
-                f"say with {argument('bounds')} where it goes"
+                f"{origin.text} has shape {origin.shape}, but the bounds {bounds_text(box)} have another "
+                "shape"
             )
-        end = array.shape[0]
-        if end % array.chunks[0]:
-            raise AlignmentError(
-                f"the array ends at {end}, in the middle of a logical chunk of {array.chunks[0]}: stored "
-                "chunks cannot follow there.\n  Append values instead: array.append(source[...])",
-                command="Append values instead: intarsia append",
-            )
-        return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
+    name = new_name()
+    moved = _move(array, origin, name) if move else None
+    try:
+        if moved is None:
+            _write_member(array, origin, name)
+        if bounds is None:
+            array.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
+        array.add_region(box, member=name, **backing)
+    except BaseException as error:
+        if isinstance(error, DataTypeError):
+            error.add_note(f"  This is {origin.text}, which cannot be adopted without {argument('packing')}")
+
+        def undo() -> None:
+            if moved is not None:
+                moved.rename(_directory(origin.stored))
+            array._logical.discard(name)
+            if array.shape != before:
+                array.resize(before)
+
+        clean_up(array.group.store, error, undo)
+        raise
+
+
+def _next_box(array: LogicalArray, origin: _SourceArray, *, is_turned: bool) -> list[tuple[int, int]]:
+    """The box that a source becomes without bounds: all of an empty array, or one after its end."""
+    shape = origin.shape
+    if is_turned:
+        raise ShapeError(f"a view needs {argument('bounds')}, which say what box the source becomes")
+    if not len(array.manifest.regions) and array.shape == shape:
+        return [(0, n) for n in shape]
+    if len(shape) != array.ndim or shape[1:] != array.shape[1:]:
+        raise ShapeError(
+            f"{origin.text} has shape {shape} and does not fit after the array of shape {array.shape}: "
+            f"say with {argument('bounds')} where it goes"
+        )
+    end = array.shape[0]
+    if end % array.chunks[0]:
+        raise AlignmentError(
+            f"the array ends at {end}, in the middle of a logical chunk of {array.chunks[0]}: stored "
+            "chunks cannot follow there.\n  Append values instead: array.append(source[...])",
+            command="Append values instead: intarsia append",
+        )
+    return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
 
 def _move(array: LogicalArray, origin: _SourceArray, name: str) -> Path:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import zarr
 from zarr.storage import StorePath
 
-from intarsia._compat import ArrayV3Metadata, sync
+from intarsia._compat import sync
 from intarsia.display import one_line
 from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.read import read_request
@@ -137,14 +137,6 @@ class ArrayDescription:
         data_type = data_type_of(array.data_type)
         manifest = Manifest.empty(array.shape, lattice, data_type, array.fill_value, names)
         return cls(manifest, attributes, encoding)
-
-    @classmethod
-    def of_metadata(cls, metadata: ArrayV3Metadata) -> ArrayDescription:
-        """The description of an array of which only the metadata is known."""
-        lattice = tuple(max(1, c) for c in metadata.chunks)
-        about = metadata.fill_value, metadata.dimension_names
-        manifest = Manifest.empty(metadata.shape, lattice, data_type_of(metadata.data_type), *about)
-        return cls(manifest, dict(metadata.attributes), Encoding(chunks=lattice))
 
     def encoding_with(self, choice: Encoding) -> Encoding:
         """The array's own encoding, except for what the caller chose; other chunks come without shards."""
