@@ -72,9 +72,7 @@ def check_client(client: Any) -> None:
 
     >>> check_client(futures.ThreadPoolExecutor(1))
     """
-    context = (
-        getattr(client, "_mp_context", None) if isinstance(client, futures.ProcessPoolExecutor) else None
-    )
+    context = getattr(client, "_mp_context", None)  # of a pool of processes
     if context is not None and context.get_start_method() == "fork":
         raise errors.ForkedProcessError(
             "the executor forks this process, and the threads of Icechunk and of remote stores do not "

@@ -209,13 +209,12 @@ def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesByte
     """A list that holds every chain in order, each codec where the chains first need it."""
     common: list[BytesBytesCodec] = []
     for chain in chains:
-        position = 0
-        for i, codec in enumerate(chain):
-            if codec not in common[position:]:
-                # Before the next codec of this chain that is already there, or else at the end.
-                later = [common.index(c, position) for c in chain[i + 1 :] if c in common[position:]]
-                common.insert(min(later, default=len(common)), codec)
-            position = common.index(codec, position) + 1
+        end = len(common)  # where the codecs of the chain begin that were placed so far
+        for codec in reversed(chain):
+            found = [i for i in range(end) if common[i] == codec]
+            end = found[-1] if found else end
+            if not found:
+                common.insert(end, codec)
     return common
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import zarr
 
 from intarsia._compat import dask_meta
+from intarsia.codecs import CodecLike
+from intarsia.codecs.base import codec_list
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.append import AppendPlan, take_over_codecs
-from intarsia.logical.encoding import Encoding
+from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
@@ -139,7 +141,11 @@ def new_array(
     dtype = _data_type(source) if dtype is None else dtype
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
-    whole = [(bounds, _with_chunks(choice, chunks)) for bounds, choice in layout] if source.size else []
+    whole = (
+        [(bounds, replace(choice, chunks=tuple(choice.chunks or chunks))) for bounds, choice in layout]
+        if source.size
+        else []
+    )
     job = WriteJob(source, Reservation(logical), created=True)
     try:
         return replace(job, reservation=reserve_regions(logical, whole))
@@ -203,6 +209,15 @@ def encoding_of_series(source: Any, plan: AppendPlan, encoding: Encoding) -> Enc
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 
+def codecs_for(source: Any, codecs: Any) -> tuple[CodecLike, ...] | None:
+    """The codec list; "auto" means what suits the data, or a block from the middle of a dask array."""
+    if codecs == "auto":
+        is_lazy = hasattr(source, "dask")
+        sample = source.blocks[tuple(n // 2 for n in source.numblocks)] if is_lazy else source
+        codecs = choose_codecs(codecs, np.asarray(sample))
+    return None if codecs is None else codec_list(codecs)
+
+
 def _data_type(source: Any) -> Any:
     """The data type of a new array: masked arrays, in memory or in dask, become nullable ones."""
     masked = isinstance(dask_meta(source), np.ma.MaskedArray)
@@ -224,10 +239,6 @@ def _encoding(choice: Any, default: Encoding) -> Encoding:
     if not (isinstance(choice, dict) and choice.keys() <= ENCODING_FIELDS):
         choice = {"codecs": choice}
     return Encoding(**{"codecs": default.codecs, "chunks": default.chunks, "shards": default.shards} | choice)
-
-
-def _with_chunks(encoding: Encoding, chunks: Sequence[int]) -> Encoding:
-    return replace(encoding, chunks=tuple(encoding.chunks or chunks))
 
 
 def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:

@@ -9,13 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from intarsia.codecs import CodecLike
-from intarsia.codecs.base import codec_list
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import import_extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
 from intarsia.logical.append import AppendPlan
-from intarsia.logical.encoding import Encoding, choose_codecs
+from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -101,7 +100,7 @@ def store_dask(
     if regions is not None and (axis is not None or bounds is not None):
         raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
     path, cluster = path.strip("/"), write_jobs.Cluster(client, retries, progress)
-    encoding = Encoding(_codec_choice(codecs, source), chunks, shards)
+    encoding = Encoding(write_jobs.codecs_for(source, codecs), chunks, shards)
     is_replaced = overwrite and axis is None and bounds is None
 
     def reserve(target: Any) -> write_jobs.WriteJob:
@@ -143,9 +142,12 @@ def store_dask(
     verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"
     commit = Commit(repo, branch, message or f"{verb} {path or '/'}", metadata)
     if axis is not None:
-        appended = _append(source, commit, path, axis, encoding, cluster)
-        if appended is not None:
-            return appended
+        incoming = _DeferredAppend(source, axis, encoding, cluster)
+        try:
+            return append_data(commit, path, incoming)
+        except NotLogicalArrayError:
+            if incoming.array_exists:
+                raise  # somebody removed it
     with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
         write_jobs.run_jobs([reserve(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
@@ -167,14 +169,6 @@ def _check_dask(array: Any) -> Any:
     return array
 
 
-def _codec_choice(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
-    """The codec list; a block from the middle decides what "auto" means."""
-    if codecs == "auto":
-        middle = tuple(n // 2 for n in source.numblocks)
-        codecs = choose_codecs(codecs, np.asarray(source.blocks[middle].compute()))
-    return None if codecs is None else codec_list(codecs)
-
-
 def writable(store: Any) -> Any:
     """A store that can be written to, opened if it is a path; a read-only session is an error."""
     store = open_group(store, "", "a") if isinstance(store, str) else store
@@ -184,19 +178,6 @@ def writable(store: Any) -> Any:
             "  Give the repository itself, a transaction, or repo.writable_session(branch)"
         )
     return store
-
-
-def _append(
-    source: Any, commit: Commit, path: str, axis: int | str, encoding: Encoding, cluster: write_jobs.Cluster
-) -> str | None:
-    """Append alongside other writers; None if there is nothing to append to yet."""
-    incoming = _DeferredAppend(source, axis, encoding, cluster)
-    try:
-        return append_data(commit, path, incoming)
-    except NotLogicalArrayError:
-        if incoming.array_exists:
-            raise  # somebody removed it
-        return None
 
 
 @dataclass

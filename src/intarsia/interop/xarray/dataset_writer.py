@@ -15,10 +15,10 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.write_jobs import Cluster, WriteJob, append_along, new_array, run_jobs
+from intarsia.interop.write_jobs import Cluster, WriteJob, append_along, codecs_for, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
-from intarsia.logical.encoding import Encoding, choose_codecs
+from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import is_logical
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import parse_shape
@@ -247,10 +247,8 @@ class DatasetWriter:
             raise ValueError(
                 f"{twice[0]!r} in the encoding of {name!r} and the option {option!r} say the same: give one"
             )
-        if codecs == "auto":
-            sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
-            codecs = choose_codecs(codecs, np.asarray(sample))
-        elif any(key in overrides for key in CODECS):
+        codecs = codecs_for(data, codecs)
+        if any(key in overrides for key in CODECS):
             codecs = _codec_list(data, {key: overrides[key] for key in CODECS if key in overrides})
         if chunks is None:
             chunks = _sizes("chunks", overrides.get("chunks"), variable)
