@@ -40,10 +40,10 @@ from intarsia.errors import (
     argument,
 )
 from intarsia.extras import import_extra
-from intarsia.interop.node_copies import ArrayDescription, open_source, removed_on_failure
+from intarsia.interop.node_copies import ArrayDescription, open_source
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.staging import clean_up
+from intarsia.logical.staging import clean_up, removed_on_failure
 from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.manifest.document import new_name
 from intarsia.manifest.packing import Packing

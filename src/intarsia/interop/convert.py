@@ -24,7 +24,6 @@ from intarsia.interop.node_copies import (
     ArrayDescription,
     copy_nodes,
     open_source,
-    removed_on_failure,
     walk,
     write_logical_array,
     write_plain_array,
@@ -33,6 +32,7 @@ from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.staging import removed_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import with_containers_of
 from intarsia.versions.repository import check_name, open_repository, remove_new_store_on_failure

@@ -21,10 +21,11 @@ from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.engine.stored_array import expect_array
 from intarsia.errors import CodecConfigurationError
-from intarsia.interop.node_copies import ArrayDescription, removed_on_failure
+from intarsia.interop.node_copies import ArrayDescription
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.staging import removed_on_failure
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, RegionTable, Row

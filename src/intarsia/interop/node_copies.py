@@ -6,8 +6,7 @@ each array as a plain array or as a logical one. `logical.chunk_copies` copies e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import zarr
 from zarr.storage import StorePath
 
-from intarsia._compat import sync
 from intarsia.display import one_line
 from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.read import read_request
@@ -28,7 +26,7 @@ from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import clean_up, reserve_regions
+from intarsia.logical.staging import removed_on_failure, reserve_regions
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -101,16 +99,6 @@ def copy_nodes(
             write_array(path, node, part_of(progress, done, node.nbytes, total))
             done += node.nbytes
     progress(total, total)
-
-
-@contextmanager
-def removed_on_failure(store_path: StorePath) -> Iterator[None]:
-    """Write a new node inside; if that fails, everything at its place is removed again."""
-    try:
-        yield
-    except BaseException as error:
-        clean_up(store_path.store, error, lambda: sync(store_path.delete_dir()))
-        raise
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from intarsia._compat import dask_meta
+from intarsia._compat import dask_meta, sync
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
@@ -19,7 +19,13 @@ from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
-from intarsia.logical.staging import Reservation, clean_up, reserve_in_existing_regions, reserve_regions
+from intarsia.logical.staging import (
+    Reservation,
+    clean_up,
+    removed_on_failure,
+    reserve_in_existing_regions,
+    reserve_regions,
+)
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import MANIFEST_KEY
@@ -51,15 +57,10 @@ class WriteJob:
 
     def discard(self) -> None:
         """Remove everything again."""
-        self.reservation.discard()
-        if not self.created:
-            return
-        group = self.reservation.logical.group
-        parent, _, name = group.path.rpartition("/")
-        if name:
-            del open_group(group.store, parent, "r+")[name]
+        if self.created:
+            sync(self.reservation.logical.group.store_path.delete_dir())
         else:
-            group.attrs.put({})  # the root stays, as a group like any other
+            self.reservation.discard()
 
 
 @dataclass(frozen=True)
@@ -141,17 +142,9 @@ def new_array(
     dtype = _data_type(source) if dtype is None else dtype
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
-    whole = (
-        [(bounds, replace(choice, chunks=tuple(choice.chunks or chunks))) for bounds, choice in layout]
-        if source.size
-        else []
-    )
-    job = WriteJob(source, Reservation(logical), created=True)
-    try:
-        return replace(job, reservation=reserve_regions(logical, whole))
-    except BaseException as error:
-        clean_up(logical.group.store, error, job.discard)
-        raise
+    layout = [(bounds, replace(choice, chunks=tuple(choice.chunks or chunks))) for bounds, choice in layout]
+    with removed_on_failure(logical.group.store_path):
+        return WriteJob(source, reserve_regions(logical, layout if source.size else []), created=True)
 
 
 def fill_bounds(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from intarsia._compat import store_supports_sync_io
+from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.write import write_box
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
@@ -26,6 +26,8 @@ from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
@@ -311,3 +313,13 @@ def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> 
         remove()
     except Exception as problem:  # a store that fails to write may fail at this too
         error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum removes it")
+
+
+@contextmanager
+def removed_on_failure(store_path: StorePath) -> Iterator[None]:
+    """Write a new node inside; if that fails, everything at its place is removed again."""
+    try:
+        yield
+    except BaseException as error:
+        clean_up(store_path.store, error, lambda: sync(store_path.delete_dir()))
+        raise
