@@ -264,7 +264,7 @@ def test_what_cannot_be_shown_is_refused_before_anything_is_served(tmp_path):
     (tmp_path / "t" / "zarr.json").write_text(json.dumps(document))
     with pytest.raises(intarsia.errors.ManifestError):
         intarsia.serve(tmp_path)
-    with pytest.raises(intarsia.errors.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.MissingArrayError):
         intarsia.serve(tmp_path, "nothing")
 
 

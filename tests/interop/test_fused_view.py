@@ -496,7 +496,7 @@ def test_decisions_that_read_a_view_do_not_wait_for_each_other(tmp_path):
 
 def test_what_is_not_there_and_what_makes_no_sense():
     array, _ = two_codecs(memory())
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="'nothing'"):
+    with pytest.raises(intarsia.errors.MissingArrayError, match="'nothing'"):
         intarsia.fused_view(array.store, "nothing")
     with pytest.raises(intarsia.errors.ShapeError, match="one logical array"):
         intarsia.fused_view(array.store, chunks=(2, 2))

@@ -137,7 +137,7 @@ def serve(
     view = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [site.rstrip("/") for site in sites]  # as browsers spell them
-    zarr.open(view, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
+    zarr.open(view, mode="r")  # what cannot be shown is an error now, not for every client
     app = http.store_app(view, cors_options={"allow_origins": origins} if origins else None)
     title = os.fspath(store) if isinstance(store, str | os.PathLike) else ""
     if resolved.repo is not None:

@@ -21,7 +21,6 @@ from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_p
 from zarr.storage import StorePath
 
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, event_loop, evolve_codecs, open_store
-from intarsia._icechunk import safe_store
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
@@ -36,13 +35,12 @@ from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     CodecConfigurationError,
     IntarsiaError,
-    NotLogicalArrayError,
     ReadError,
     ReadOnlyError,
     ShapeError,
 )
 from intarsia.logical.encoding import Encoding, planned_metadata
-from intarsia.logical.hierarchy import open_group
+from intarsia.logical.hierarchy import is_logical, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
@@ -92,7 +90,7 @@ def fused_view(
     ('zarr.core.array', [2, 3, 4, 5])
     """
     version = Version(branch, tag, snapshot_id, as_of)
-    return zarr.open(view_store(store, path, codecs, chunks, version=version), mode="r", zarr_format=3)
+    return zarr.open(view_store(store, path, codecs, chunks, version=version), mode="r")
 
 
 def view_store(
@@ -107,24 +105,14 @@ def view_store(
     """The store of a view, with what is at `path` as its root."""
     parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
     resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
-    store = resolved.store
-    inside = path.strip("/")
-    if isinstance(store, zarr.Group):
-        inside = f"{store.path}/{inside}".strip("/")
-        store = safe_store(store.store_path.store)
-    try:
-        with explain_errors(resolved.repo):
-            node = zarr.open(store, path=inside or None, mode="r", zarr_format=3)
-    except FileNotFoundError as error:
-        raise NotLogicalArrayError(
-            f"there is neither an array nor a group at {path or '/'!r}: {one_line(error)}"
-        ) from error
-    if chunks is not None and MANIFEST_KEY not in node.attrs:
+    with explain_errors(resolved.repo):
+        node = open_node(resolved.store, path.strip("/"))
+    if chunks is not None and not is_logical(node):
         raise ShapeError(
             f"chunks {tuple(chunks)} are for the view of one logical array, but {path or '/'!r} is not one"
         )
     grid = None if chunks is None else tuple(int(n) for n in chunks)
-    return ViewStore(node.store_path.store, inside, parsed, grid, consolidated=consolidated)
+    return ViewStore(node.store_path.store, node.path, parsed, grid, consolidated=consolidated)
 
 
 class ViewStore(Store):
