@@ -124,7 +124,7 @@ def test_refusals_leave_the_array_as_it_was(tmp_path):
             ("g.zarr", "fits", {}, errors.AlignmentError, "middle of a logical chunk"),
             ("g.zarr", "wide", {}, errors.ShapeError, "does not fit after"),
             ("g.zarr", "fits", {"bounds": np.s_[0:2]}, errors.ShapeError, "another shape"),
-            ("g.zarr", "nope", {}, errors.NotLogicalArrayError, "no Zarr array"),
+            ("g.zarr", "nope", {}, errors.MissingArrayError, "no Zarr array"),
             ("o.zarr", "", {"bounds": np.s_[0:2]}, errors.AdoptionError, "intarsia.convert"),
         ):
             with pytest.raises(error, match=words):

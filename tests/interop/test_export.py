@@ -147,7 +147,7 @@ def test_places_that_cannot_be_meant_are_refused(target, tmp_path):
         intarsia.open_repository(place, create=True)
     with pytest.raises(ValueError, match=r"transaction|pattern of names"):
         intarsia.export(array, place)
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="no Zarr array or group"):
+    with pytest.raises(intarsia.errors.MissingArrayError, match="no Zarr array or group"):
         intarsia.export(tmp_path / "nowhere.zarr", tmp_path / "new.zarr")
 
 

@@ -22,7 +22,7 @@ from intarsia.cli.arguments import Allowed, Pairs
 from intarsia.cli.output import CommandError
 from intarsia.display import Column, first_rows, names_text, size_text
 from intarsia.engine.reader import Reader
-from intarsia.errors import NotLogicalArrayError, ReadOnlyError
+from intarsia.errors import MissingArrayError, NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.node_copies import SourceNode, open_source, walk
 from intarsia.logical.hierarchy import is_plain_zarr
 from intarsia.logical.logical_array import LogicalArray
@@ -246,7 +246,7 @@ class ExistingStore:
         name = path.strip("/")
         try:
             return open_source(self.zarr_store(), name)
-        except NotLogicalArrayError as error:
+        except MissingArrayError as error:
             known = [each.path or "/" for each in self.array_nodes()] if name else []
             if not known:
                 raise

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import zarr
 from zarr.storage import StorePath
 
-from intarsia.display import one_line
 from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
-from intarsia.errors import NotLogicalArrayError, OverwriteError
+from intarsia.errors import OverwriteError
 from intarsia.logical.attributes import DIMENSIONS_KEY
 from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
@@ -42,19 +41,11 @@ def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyAr
     >>> open_source(zarr.create_array({}, shape=4, dtype="u1")).shape
     (4,)
     """
-    if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
-        node: Any = source
-    else:
-        store: Any = resolve_store(source, version).store
-        if isinstance(store, zarr.Group):
-            store, path = store.store_path.store, f"{store.path}/{path}"
-        try:
-            node, path = open_node(store, path.strip("/")), ""
-        except (FileNotFoundError, ValueError) as error:
-            raise NotLogicalArrayError(one_line(error)) from error
-        if isinstance(node, zarr.Group) and not is_logical(node):
-            return node
-    array = reader(node, path)
+    if not isinstance(source, LogicalArray | Reader | zarr.Array) and not hasattr(source, "zarr_array"):
+        source, path = open_node(resolve_store(source, version).store, path.strip("/")), ""
+        if isinstance(source, zarr.Group) and not is_logical(source):
+            return source
+    array = reader(source, path)
     assert not isinstance(array, dict)
     return array
 
