@@ -34,7 +34,7 @@ import zarr
 from zarr.abc.buffer import Buffer
 from zarr.abc.buffer import NDBuffer as AnyNDBuffer
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, SupportsSyncCodec
-from zarr.abc.store import Store, SupportsSyncStore, SyncByteSetter
+from zarr.abc.store import Store, SupportsSyncStore
 from zarr.buffer.cpu import NDBuffer, as_numpy_array_wrapper
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.dtype import data_type_registry

@@ -30,7 +30,7 @@ from intarsia.interop.node_copies import (
 )
 from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
-from intarsia.logical.hierarchy import open_group
+from intarsia.logical.hierarchy import open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import removed_on_failure
 from intarsia.progress import Progress, silent
@@ -217,13 +217,12 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
     """The place to write to, which is empty or may be overwritten."""
     if isinstance(target, str | Path):
         check_name(target)
-    if isinstance(target, icechunk.Repository) or (isinstance(target, str | Path) and as_repository(target)):
+    if as_repository(target) is not None:
         raise ReadOnlyError(
             "a repository is changed by commits: export to a directory or a store, or into a transaction, "
             "intarsia.export(source, tx.store).\n  To have the array in the repository: intarsia.convert"
         )
-    if isinstance(target, icechunk.Session) or (hasattr(target, "session") and hasattr(target, "create")):
-        target = target.store
+    target = session_store(target)
     _check_apart(target, to, node)
     # A group is made first, because zarr then says what is in the way; the export replaces it.
     place = _new_group(target, to, overwrite=overwrite).store_path
