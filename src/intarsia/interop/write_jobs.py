@@ -126,7 +126,6 @@ def new_array(
     *,
     regions: Regions | None = None,
     lattice: Sequence[int] | None = None,
-    dtype: Any = None,
     **fields: Any,
 ) -> WriteJob:
     """A new logical array that holds all of the source, in one region or in `regions`."""
@@ -139,7 +138,7 @@ def new_array(
         _check_cover(source.shape, [bounds for bounds, _ in layout])
     if len(chunks) != source.ndim:
         raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
-    dtype = _data_type(source) if dtype is None else dtype
+    dtype = _data_type(source)
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
     layout = [(bounds, replace(choice, chunks=tuple(choice.chunks or chunks))) for bounds, choice in layout]
