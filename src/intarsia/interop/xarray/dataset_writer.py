@@ -174,15 +174,13 @@ class DatasetWriter:
                 variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
             elif variable.ndim == 1 and variable.dims[0] in self.growing:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
-            encoded[name] = self.plain.encode_variable(variable, name=name)
-            if (
-                encoded[name].encoding.get("_FillValue", "unset") is None
-            ):  # xarray's word for no such attribute
-                del encoded[name].encoding["_FillValue"]
+            result = encoded[name] = self.plain.encode_variable(variable, name=name)
+            if result.encoding.get("_FillValue", "unset") is None:  # xarray's word for no such attribute
+                del result.encoding["_FillValue"]
             if name in self.choices.encoding:
-                _check_keys(name, encoded[name])
+                _check_keys(name, result)
             if name in grown:
-                _check_encoding(name, encoded[name], self.raw[name])
+                _check_encoding(name, result, self.raw[name])
                 self._check_appendable(name, overrides)
         return encoded
 
