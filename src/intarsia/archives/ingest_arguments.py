@@ -57,7 +57,7 @@ class from_name:  # noqa: N801 - it is called like a function, and travels betwe
         text = found.group(1) if found.re.groups else found.group()
         if self.date is not None:
             return np.datetime64(datetime.strptime(text, self.date))
-        return _number(text)
+        return number_or_text(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class from_attribute:  # noqa: N801 - as above
         if self.name not in file.attrs:
             raise ValueError(f"it has no attribute {self.name!r}")
         value = file.attrs[self.name]
-        return _number(value) if isinstance(value, str) else value
+        return number_or_text(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,12 @@ class from_variable:  # noqa: N801 - as above
         return variable
 
 
-def _number(text: str) -> Any:
+def number_or_text(text: str) -> int | float | str:
+    """The number that a text means, or else the text.
+
+    >>> number_or_text("2"), number_or_text("0.5"), number_or_text("C01")
+    (2, 0.5, 'C01')
+    """
     for kind in (int, float):
         try:
             return kind(text)

@@ -13,6 +13,7 @@ import icechunk
 import intarsia
 from intarsia.archives import from_attribute, from_name, from_variable
 from intarsia.archives.cache import CacheEntry, cache_directory, cached_archives, clear_cache
+from intarsia.archives.ingest_arguments import number_or_text
 from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
@@ -75,7 +76,7 @@ def parse_stacks(texts: Sequence[str], what: str = "stack") -> dict[str, tuple[s
             raise CommandError(f"{what}: {array}={text} is not of the form ARRAY=DIM:NAME,NAME…")
         if any("=" in name for name in names):
             numbered = args.parse_pairs(names, what)
-            stacks[array] = dim, {args.json_or_text(label): name for label, name in numbered.items()}
+            stacks[array] = dim, {number_or_text(label): name for label, name in numbered.items()}
         else:
             stacks[array] = dim, names
     return stacks
