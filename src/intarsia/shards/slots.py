@@ -204,11 +204,14 @@ def is_parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def unpark(table: Table) -> Table:
     """The table with all chunks where they really are."""
-    where = is_parked(table)
+    return _without_mark(table, is_parked(table), PARKED)
+
+
+def _without_mark(table: Table, where: np.ndarray[Any, np.dtype[np.bool_]], mark: np.uint64) -> Table:
     if not where.any():
         return table
     table = table.copy()
-    table[where, 0] &= ~PARKED
+    table[where, 0] &= ~mark
     return table
 
 
@@ -219,12 +222,7 @@ def is_torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def real_places(table: Table) -> Table:
     """The table with all chunks where their bytes are, good or not."""
-    table, where = unpark(table), is_torn(table)
-    if not where.any():
-        return table
-    table = table.copy()
-    table[where, 0] &= ~TORN
-    return table
+    return _without_mark(unpark(table), is_torn(table), TORN)
 
 
 MAX_KNOWN = 1 << 16
