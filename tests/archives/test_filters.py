@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.cf import CFDecoding
-from intarsia.archives.plan.encodings import SourceEncoding, decoded_number, filters_of
+from intarsia.archives.plan.encodings import SourceEncoding, filters_of
 from intarsia.manifest.data_types import zarr_type
 from tests.archives.test_cf import decoded_by_xarray, packed_variables
 
@@ -14,9 +14,7 @@ from tests.archives.test_cf import decoded_by_xarray, packed_variables
 def decoded_by_filters(numbers, decoding, logical=None):
     """What a zarr array with filters makes of stored numbers."""
     logical, stored = np.dtype(logical or decoding.values), decoding.numbers
-    fill = (
-        logical.type(np.nan) if decoding.missing else logical.type(decoded_number(decoding, stored.type(0)))
-    )
+    fill = logical.type(np.nan if decoding.missing else 0)
     endian = {"configuration": {"endian": "little"}} if stored.itemsize > 1 else {}
     filters = tuple(filters_of(decoding, logical))
     codecs = ({"name": "bytes"} | endian,)
@@ -50,15 +48,6 @@ def test_values_types_and_gaps_are_xarrays(variable):
         unit = np.spacing(np.maximum(np.maximum(np.abs(theirs), product), kind(abs(offset))))
         good = ~np.isnan(theirs)
         assert (np.abs(ours - theirs)[good] <= 2 * unit[good]).all()
-
-
-@given(packed_variables())
-def test_a_single_value_is_decoded_as_the_filters_decode_it(variable):
-    numbers, attrs = variable
-    decoding = CFDecoding.of(numbers.dtype, attrs)
-    whole = decoded_by_filters(numbers, decoding)
-    single = np.array([decoded_number(decoding, number) for number in numbers.view(decoding.numbers)])
-    assert np.array_equal(whole, single, equal_nan=True)
 
 
 def test_a_wider_logical_type_keeps_the_roundings_of_the_narrow_one():

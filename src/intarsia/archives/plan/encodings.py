@@ -33,13 +33,6 @@ def _unpacked(decoding: CFDecoding) -> np.dtype[Any]:
     return np.dtype("f8") if decoding.is_scaled and values.kind != "f" else values
 
 
-def _factors(decoding: CFDecoding) -> tuple[float | None, float | None]:
-    packing = decoding.packing
-    factors = (None, None) if packing is None else (packing.scale, packing.offset)
-    scale, offset = (None if factor is None else float(factor) for factor in factors)
-    return scale, offset
-
-
 def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
     """The array → array codecs of a member whose values have the type `logical`.
 
@@ -48,14 +41,14 @@ def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, A
     ['scale_offset', 'cast_value']
     """
     codecs: list[dict[str, Any]] = []
-    (scale, offset), unpacked = _factors(decoding), _unpacked(decoding)
+    packing, unpacked = decoding.packing, _unpacked(decoding)
     if logical != unpacked:
         codecs.append(_cast(unpacked))
     configuration: dict[str, Any] = {}
-    if offset is not None and offset != 0:
-        configuration["offset"] = offset
-    if scale is not None and scale != 1:
-        configuration["scale"] = 1 / scale  # the codec divides where CF multiplies
+    if packing is not None and packing.offset:
+        configuration["offset"] = float(packing.offset)
+    if packing is not None and packing.scale not in (None, 1):
+        configuration["scale"] = 1 / float(packing.scale)  # the codec divides where CF multiplies
     if configuration:
         codecs.append({"name": "scale_offset", "configuration": configuration})
     marks = [mark.item() for mark in decoding.missing]
@@ -68,17 +61,6 @@ def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, A
     if codecs:
         sentinel["codecs"] = codecs
     return [{"name": "intarsia.sentinel", "configuration": sentinel}]
-
-
-def decoded_number(decoding: CFDecoding, number: Any) -> Any:
-    """The value of one stored number as the filters decode it; None for null."""
-    if number in decoding.missing:
-        return None if decoding.nulls else _unpacked(decoding).type(np.nan)
-    (scale, offset), kind = _factors(decoding), _unpacked(decoding)
-    value = kind.type(number)
-    if scale is not None:
-        value = kind.type(value / kind.type(1 / scale))
-    return value if offset is None else kind.type(value + kind.type(offset))
 
 
 def _stored_as(numbers: np.dtype[Any], mapped: list[Any]) -> dict[str, Any]:
@@ -207,14 +189,16 @@ def _stored_fill(decoding: CFDecoding, fill: Any, stored: np.dtype[Any]) -> Any:
 
 def _filtered_fill(decoding: CFDecoding, fill: Any, logical: np.dtype[Any]) -> Any:
     """The value of chunks that were never stored, if filters unpack."""
-    value = None
-    if fill is not None:
-        value = decoded_number(decoding, np.array(fill).astype(decoding.numbers).item())
-    elif not decoding.gives_nulls:
-        value = np.nan if logical.kind == "f" and decoding.missing else 0
-    if decoding.gives_nulls:
-        return NULL if value is None else Some(logical.type(value))
-    return logical.type(value)
+    number = None if fill is None else np.array(fill).astype(decoding.numbers)
+    if decoding.gives_nulls and (number is None or number in decoding.missing):
+        return NULL
+    if number is None:
+        value = logical.type(np.nan if logical.kind == "f" and decoding.missing else 0)
+    elif decoding.packing is None:
+        value = logical.type(number)
+    else:
+        value = logical.type(decoding.packing.decode(number.view(decoding.stored))[()])
+    return Some(value) if decoding.gives_nulls else value
 
 
 def _referenced(
