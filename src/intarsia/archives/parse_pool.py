@@ -19,7 +19,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import batched, islice
 from queue import SimpleQueue
@@ -156,19 +156,15 @@ def _submit_ahead(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator
 def _result(future: Any, task: Sequence[str]) -> list[Any]:
     try:
         results: list[Any] = result_of(future)
-    except BrokenExecutor as error:
-        raise IngestError(f"a process that parsed files died ({error}). {_words(task)}") from error
     except Exception as error:
-        distributed = sys.modules.get("distributed")
-        if distributed is None or isinstance(future, Future) or type(error).__name__ != "KilledWorker":
+        if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # from dask
             raise
-        raise IngestError(f"workers died again and again. {_words(task)}") from error
+        more = f" and {len(task) - 1} more" if len(task) > 1 else ""
+        raise IngestError(
+            f"a process that parsed {task[0]}{more} died ({error}).\n"
+            "  What is committed stays; ingest again to continue"
+        ) from error
     return results
-
-
-def _words(task: Sequence[str]) -> str:
-    more = f" and {len(task) - 1} more" if len(task) > 1 else ""
-    return f"It was parsing {task[0]}{more}.\n  What is committed stays; ingest again to continue"
 
 
 def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | ParseFailure]:
