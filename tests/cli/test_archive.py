@@ -160,13 +160,13 @@ def test_lint_tells_runs_and_drifts_and_ends_with_1_if_a_file_is_refused(tmp_pat
     assert said["refused"] == 0
     printed = succeed("lint", folder / "*.nc", "--concat-dim", "time")
     assert "shuffle+zlib-4 instead of raw" in printed
-    assert "4 files would be added" in printed
+    assert "dry run: 4 added" in printed
     (folder / "05.nc").write_bytes((folder / "04.nc").read_bytes())
     ran = run("lint", folder / "*.nc", "--concat-dim", "time")
     assert ran.code == 1
     assert "05.nc" in ran.out
     assert "--overlap first" in ran.out
-    assert ran.out.endswith("4 files would be added, 1 would be refused\n")
+    assert ran.out.endswith("dry run: 4 added, 1 failed\n")
     assert run("lint", folder / "*.nc", "--overlap", "last").code == 0
     ran = run("lint", folder / "*.nc", "--json")
     assert ran.code == 1

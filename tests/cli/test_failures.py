@@ -267,5 +267,5 @@ def test_a_natural_mistake_is_named_and_leaves_nothing_behind(mistake, tmp_path)
     if words:
         assert words in failure(*arguments, code=code)
     else:
-        assert "1 file would be refused" in run(*arguments).out
+        assert "nothing added: 1 failed" in run(*arguments).out
     assert sorted(tmp_path.rglob("*")) == before

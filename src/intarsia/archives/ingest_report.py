@@ -9,7 +9,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from intarsia.archives.plan.lint_findings import DriftNotes, LintFinding, LintFindings, refusals
-from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, count_text, size_text
+from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, size_text
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
 
@@ -20,17 +20,9 @@ if TYPE_CHECKING:
 
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 
+STATUSES: tuple[Status, ...] = ("added", "replaced", "extended", "unchanged", "failed")
 CHANGES: tuple[Status, ...] = ("added", "replaced", "extended")
 """The statuses of files that change the dataset."""
-
-FORECASTS: dict[Status, str] = {
-    "added": "would be added",
-    "replaced": "would be replaced",
-    "extended": "would be extended",
-    "unchanged": "unchanged",
-    "failed": "would be refused",
-}
-"""What a dry run says would happen to files."""
 
 MAX_SHOWN_FILES = 10
 MAX_SHOWN_NAMES = 3
@@ -186,38 +178,18 @@ class IngestReport(Result):
     @property
     def summary(self) -> str:
         """One line: what happened to the files, how much was copied, which variables were left out."""
-        text = self._line({status: status for status in FORECASTS}, "copied")
-        if any(map(self.of, CHANGES)):
-            return text
-        return f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
-
-    @property
-    def forecast(self) -> str:
-        """The same line as a prediction: what an ingest would do.
-
-        >>> refused = FileReport("file:///b.nc", "failed", reason="the file is empty")
-        >>> IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
-        '1 file would be added, 1 would be refused'
-        """
-        count, _, rest = self._line(FORECASTS, "would be copied").partition(" ")
-        return f"{count_text(int(count), 'file')} {rest}" if count.isdigit() else f"{count} {rest}"
-
-    def _line(self, words: Mapping[Status, str], copied: str) -> str:
         counts = Counter(file.status for file in self.files)
-        files = ", ".join(f"{counts[status]} {word}" for status, word in words.items() if counts[status])
+        files = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
         parts = [files or "no files"]
         if self.copied:
-            parts.append(f"{size_text(self.copied)} {copied}")
+            parts.append(f"{size_text(self.copied)} copied")
         if self.left_out:
             names, more = list(self.left_out)[:MAX_SHOWN_NAMES], len(self.left_out) - MAX_SHOWN_NAMES
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
-        return "; ".join(parts)
-
-    @property
-    def _headline(self) -> str:
-        """The summary; for a dry run, what would happen to the files."""
-        is_dry = self.snapshot_id is None and any(map(self.of, (*CHANGES, "failed")))
-        return self.forecast if is_dry else self.summary
+        text = "; ".join(parts)
+        if any(map(self.of, CHANGES)):
+            return text
+        return f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
 
     def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterator[str | Table]:
         """What happens to files, the runs, what differs, what failed, what was left out, and the headline."""
@@ -231,7 +203,8 @@ class IngestReport(Result):
         else:
             yield from shown_items(list(map(str, self.failed)), most and MAX_SHOWN_FILES)
         yield from (f"left out   {name}: {reason}" for name, reason in self.left_out.items())
-        yield self._headline
+        is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
+        yield f"dry run: {self.summary}" if is_dry else self.summary
 
 
 def report_plan(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> IngestReport:
@@ -259,7 +232,7 @@ def find_runs(plan: IngestPlan) -> EncodingRuns:
     for array in plan.arrays.values():
         for each in array.contributions:
             own = each.spans[array.growing[0]]
-            if each.chunk_sets and own:  # otherwise an axis has length 0
+            if own:  # otherwise an axis has length 0
                 every.append(_run(each, min(span.start for span in own), max(span.stop for span in own)))
     runs = merge_runs(every)
     texts = plan.cube.axes[0].labels([end for run in runs for end in (run.start, run.stop - 1)])
@@ -269,14 +242,12 @@ def find_runs(plan: IngestPlan) -> EncodingRuns:
 
 def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
     """The run of a single file; its coordinates are not known yet."""
-    main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
-    codecs, decoding = main.short_codecs, contribution.decoding
-    if others:
-        codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
-    codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # most of a million runs are alike
+    encoding, decoding = contribution.chunks.encoding, contribution.decoding
+    # most of a million runs are alike
+    codecs, stored = map(intern, (encoding.short_codecs, str(decoding.numbers)))
     return EncodingRun(
-        contribution.part, start, stop, "", "", 1, main.chunks, codecs, stored, str(decoding),
-        main.copy_reason, contribution.file.url,
+        contribution.part, start, stop, "", "", 1, encoding.chunks, codecs, stored, str(decoding),
+        encoding.copy_reason, contribution.file.url,
     )  # fmt: skip
 
 
@@ -284,14 +255,15 @@ def merge_runs(runs: Sequence[EncodingRun]) -> list[EncodingRun]:
     """Merge runs into one where one continues another in the same way."""
     order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
     groups: list[list[EncodingRun]] = []
-    stop = 0
+    latest: dict[tuple[Any, ...], list[EncodingRun]] = {}
+    stops: dict[tuple[Any, ...], int] = {}
     for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
-        if groups and stop >= run.start and _alike(groups[-1][0]) == _alike(run):
-            groups[-1].append(run)
-            stop = max(stop, run.stop)
-        else:
-            groups.append([run])
-            stop = run.stop
+        kind = _alike(run)
+        if stops.get(kind, -1) < run.start:
+            latest[kind] = []
+            groups.append(latest[kind])
+        latest[kind].append(run)
+        stops[kind] = max(stops.get(kind, 0), run.stop)
     merged = []
     for group in groups:
         end = max(group, key=lambda run: run.stop)

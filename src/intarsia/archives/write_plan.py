@@ -41,9 +41,9 @@ from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
-from intarsia.archives.parsed_file import ChunkRanges, read_stored
+from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, read_stored
 from intarsia.archives.plan.coordinates import CoordinateArray
-from intarsia.archives.plan.ingest_plan import FULL, Allocation, ArrayPlan, GrowingMember, IngestPlan
+from intarsia.archives.plan.ingest_plan import FULL, ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
 from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
@@ -160,8 +160,8 @@ class PlanWriter:
     def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> LogicalArrayHandle:
         """Fill the members of an array, and show them; returns the group with what has to be checked."""
         for member in array.members.values():
-            for allocation in member.allocations:
-                self._fill(f"{logical.group.path}/{member.name}", member, allocation)
+            for contribution in member.contributions:
+                self._fill(f"{logical.group.path}/{member.name}", member, contribution)
         checked = self._show(array, logical)
         names = set(logical.manifest.members)
         members = {digest: name for digest, name in array.encodings.items() if name in names}
@@ -206,18 +206,18 @@ class PlanWriter:
             zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
         )
 
-    def _fill(self, path: str, member: GrowingMember, allocation: Allocation) -> None:
+    def _fill(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Fill part of a member: with references, with chunks that the parser made, or with a copy."""
-        ranges = allocation.contribution.variable.ranges
-        if ranges is None or allocation.chunk_set.by_copy:
-            self._copy(path, member, allocation)
+        ranges = contribution.variable.ranges
+        if ranges is None or contribution.chunks.by_copy:
+            self._copy(path, member, contribution)
             return
         offset = [0] * len(ranges.grid)
-        offset[member.axis] = allocation.start // member.encoding.chunks[member.axis]
+        offset[member.axis] = contribution.start // member.encoding.chunks[member.axis]
         lengths = ranges.lengths
         if ranges.masks is not None:
-            lengths = np.where(ranges.masks == allocation.chunk_set.skipped, lengths, np.uint64(0))
-        self._refer(path, allocation, ranges, lengths, tuple(offset))
+            lengths = np.where(ranges.masks == contribution.chunks.skipped, lengths, np.uint64(0))
+        self._refer(path, contribution.file, ranges, lengths, tuple(offset))
         if ranges.inlined:
             chunks = []
             for index, data in ranges.inlined.items():
@@ -226,7 +226,7 @@ class PlanWriter:
             sync(concurrent_map(chunks, self.store.set, AT_ONCE))
 
     def _refer(
-        self, path: str, allocation: Allocation, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
+        self, path: str, file: ParsedFile, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
     ) -> None:
         stored = (lengths > 0).ravel()
         if not stored.any():
@@ -234,7 +234,6 @@ class PlanWriter:
         urls = ranges.locations
         listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
         locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
-        file = allocation.contribution.file
         failed = self.store.set_virtual_refs_arr(
             path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
             np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
@@ -248,9 +247,9 @@ class PlanWriter:
                 f"{argument('copy', 'all')} copies them"
             )
 
-    def _copy(self, path: str, member: GrowingMember, allocation: Allocation) -> None:
+    def _copy(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
-        file, variable, axis = allocation.contribution.file, allocation.contribution.variable, member.axis
+        file, variable, axis = contribution.file, contribution.variable, member.axis
         new = len(file.new_dims)  # axes that the file lacks, before its own
         plain = member.encoding.bare
         document = plain.document(tuple(member.shape), member.dims)
@@ -265,7 +264,8 @@ class PlanWriter:
             for block in tile_in_blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
                 taken = block.slices
                 put = list(taken)
-                put[axis] = slice(block.start[axis] + allocation.start, block.stop[axis] + allocation.start)
+                first = contribution.start
+                put[axis] = slice(block.start[axis] + first, block.stop[axis] + first)
                 values = read_stored(source, taken[new:], plain.stored)
                 values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
                 target[tuple(put)] = values[(None,) * new]

@@ -92,7 +92,7 @@ class IngestPlan:
             url
             for array in self.arrays.values()
             for each in array.contributions
-            if each.variable.ranges is not None and not all(chunks.by_copy for chunks in each.chunk_sets)
+            if each.variable.ranges is not None and not each.chunks.by_copy
             for url in each.variable.ranges.urls()
         }
 
@@ -105,7 +105,7 @@ class IngestPlan:
         reasons: dict[str, dict[str, None]] = {}
         for name, array in self.arrays.items():
             for each in array.contributions:
-                for reason in filter(None, (chunks.encoding.copy_reason for chunks in each.chunk_sets)):
+                if reason := each.chunks.encoding.copy_reason:
                     reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
 
@@ -113,12 +113,11 @@ class IngestPlan:
         """Note the variables that GDAL cannot decode, even through `to_kerchunk`."""
         for array in self.arrays.values():
             for each in array.contributions:
-                for encoding in (chunks.encoding for chunks in each.chunk_sets):
-                    codecs = [*encoding.filters, *encoding.codecs]
-                    unknown = [codec for codec in codecs if codec["name"] not in GDAL_CODECS]
-                    if unknown:
-                        done = "GDAL cannot read it; other programs can"
-                        self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
+                codecs = [*each.chunks.encoding.filters, *each.chunks.encoding.codecs]
+                unknown = [codec for codec in codecs if codec["name"] not in GDAL_CODECS]
+                if unknown:
+                    done = "GDAL cannot read it; other programs can"
+                    self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
 
     def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
@@ -344,7 +343,7 @@ def _plan_coordinates(
 
 @dataclass(slots=True)
 class Contribution:
-    """What one file contributes to one logical array."""
+    """Chunks of one file that share an encoding, and what they show of one logical array."""
 
     file: ParsedFile
     part: str
@@ -367,21 +366,24 @@ class Contribution:
     packing: Packing | None
     """… and what the manifest says about it; None if they are values, or if filters unpack them."""
 
-    chunk_sets: list[ChunkSet]
-    """How its chunks are backed."""
+    chunks: ChunkSet
+    """The chunks, and how they are backed."""
+
+    start: int = 0
+    """Its first step in its member, which no other chunks use: a multiple of the member's chunk."""
 
     @property
     def copied(self) -> int:
         """How many of its bytes are copied, before compression."""
         ranges, variable = self.variable.ranges, self.variable
-        if ranges is not None and not any(chunks.by_copy for chunks in self.chunk_sets):
+        if ranges is not None and not self.chunks.by_copy:
             return sum(map(len, ranges.inlined.values()))
-        return prod(variable.shape) * variable.dtype.itemsize if self.chunk_sets else 0
+        return prod(variable.shape) * variable.dtype.itemsize
 
-    def parts(self, chunk_set: ChunkSet) -> Iterator[tuple[Span, ...]]:
-        """What some of its chunks show: for each region, one span for every axis of the array."""
-        chunks, shape = chunk_set.encoding.chunks, self.variable.shape
-        for box in chunk_set.boxes:
+    def parts(self) -> Iterator[tuple[Span, ...]]:
+        """What its chunks show: for each region, one span for every axis of the array."""
+        chunks, shape = self.chunks.encoding.chunks, self.variable.shape
+        for box in self.chunks.boxes:
             if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as almost always
                 yield from product(*self.spans)
                 continue
@@ -514,24 +516,21 @@ def plan_array(
         places = _places(plan, part, variable, positions)
         pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
         for own, piece in pieces:
-            contribution = Contribution(
-                position.file,
-                part,
-                piece,
-                axes=tuple(dims.index(dim) if dim in dims else None for dim in piece.dims),
-                spans=_piece_places(plan, places, own),
-                shown=None if cells is None else [plan.box(cell, part) for cell in cells],
-                decoding=decoding,
-                packing=decoding.packing_in(dtype),
-                chunk_sets=chunk_sets_of(piece, decoding, dtype, rules.copy),
-            )
-            plan.contributions.append(contribution)
-            _note_contribution(notes, plan, contribution, rules, is_part=bool(own))
-            many = bool(variable.parts) or len(contribution.chunk_sets) > 1
-            if many or variable.picks or url in expectations.turned:
-                _refine_lattice(plan, contribution)
+            axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
+            spans = _piece_places(plan, places, own)
+            shown = None if cells is None else [plan.box(cell, part) for cell in cells]
+            packing = decoding.packing_in(dtype)
+            sets = chunk_sets_of(piece, decoding, dtype, rules.copy)
+            for chunks in sets:
+                contribution = Contribution(
+                    position.file, part, piece, axes, spans, shown, decoding, packing, chunks
+                )
+                plan.contributions.append(contribution)
+                _note_contribution(notes, plan, contribution, rules, is_part=bool(own))
+                if variable.parts or len(sets) > 1 or variable.picks or url in expectations.turned:
+                    _refine_lattice(plan, contribution)
     known_files = dataset.ledger.unread_files + len(cube.kept_entries)
-    having = {(each.file.url, each.part) for each in plan.contributions}
+    having = {(each.file.url, part) for each, part, _ in sources}
     for part in parts:
         for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
             if (url, part) not in having:
@@ -562,9 +561,8 @@ def _note_contribution(
     if each.shown is not None:
         text = f"others lie in the same place; {'part' if each.shown else 'nothing'} of it is shown"
         notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
-    for reason in dict.fromkeys(chunks.encoding.copy_reason for chunks in each.chunk_sets):
-        if reason:
-            notes.add("copy", part, reason, "its data are copied", url)
+    if reason := each.chunks.encoding.copy_reason:
+        notes.add("copy", part, reason, "its data are copied", url)
 
 
 def _turned(places: Sequence[Span]) -> str:
@@ -641,13 +639,12 @@ def _piece_places(
 
 def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
     """Give an array a lattice on which the regions of a contribution begin and end, even within a file."""
-    for chunk_set in contribution.chunk_sets:
-        for each in contribution.parts(chunk_set):
-            borders = (
-                [end for end in (span.start, span.stop) if end != size]
-                for span, size in zip(each, array.shape, strict=True)
-            )
-            array.lattice = tuple(gcd(cell, *ends) for cell, ends in zip(array.lattice, borders, strict=True))
+    for each in contribution.parts():
+        borders = (
+            [end for end in (span.start, span.stop) if end != size]
+            for span, size in zip(each, array.shape, strict=True)
+        )
+        array.lattice = tuple(gcd(cell, *ends) for cell, ends in zip(array.lattice, borders, strict=True))
 
 
 def _lattice(
@@ -678,17 +675,6 @@ reader of one chunk has to read."""
 
 
 @dataclass(slots=True)
-class Allocation:
-    """The part of a member that chunks of one file take: steps that no other chunks use."""
-
-    contribution: Contribution
-    chunk_set: ChunkSet
-
-    start: int
-    """The first step of the contribution in the member: a multiple of the member's chunk."""
-
-
-@dataclass(slots=True)
 class GrowingMember:
     """A member and what is put into it, one file after another along one axis."""
 
@@ -707,7 +693,7 @@ class GrowingMember:
     is_new: bool
     """Whether it has to be created."""
 
-    allocations: list[Allocation] = field(default_factory=list)
+    contributions: list[Contribution] = field(default_factory=list)
     """What is put into it."""
 
     @property
@@ -715,27 +701,27 @@ class GrowingMember:
         """Whether nothing more goes into it."""
         return prod(chunk_grid(tuple(self.shape), self.encoding.chunks)) >= FULL
 
-    def put(self, contribution: Contribution, chunk_set: ChunkSet) -> None:
+    def put(self, contribution: Contribution) -> None:
         """Give a contribution the next steps, at a chunk border: its chunks become chunks of the member."""
         own, axis, start = contribution.variable.shape, self.axis, self.shape[self.axis]
         chunk = self.encoding.chunks[axis]
         self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
         self.shape[axis] = start + -(-own[axis] // chunk) * chunk
-        self.allocations.append(Allocation(contribution, chunk_set, start))
+        contribution.start = start
+        self.contributions.append(contribution)
 
     def regions(self, array: ArrayPlan) -> Iterator[NewRegion]:
         """The regions of an array that show what is put into the member."""
-        for allocation in self.allocations:
-            contribution = allocation.contribution
+        for contribution in self.contributions:
             plain = contribution.variable.dims == array.dims
-            for shown in contribution.parts(allocation.chunk_set):
+            for shown in contribution.parts():
                 place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
                 for k, axis in enumerate(contribution.axes):
                     if axis is None:
                         offsets[k] = contribution.variable.dropped_index(k)
                         continue
                     span, cell = shown[axis], array.lattice[axis]
-                    first = span.first + (allocation.start if k == self.axis else 0)
+                    first = span.first + (contribution.start if k == self.axis else 0)
                     if span.stride > 0:  # the view says what the lattice cannot
                         place[axis], offsets[k] = divmod(first, cell)
                     elif cell == 1:
@@ -765,22 +751,21 @@ def allocate_members(array: ArrayPlan, known: Mapping[str, str], logical: Logica
     names = set() if logical is None else set(logical.manifest.members)
     array.encodings = {digest: name for digest, name in known.items() if name in names}
     for contribution in array.contributions:
-        for chunk_set in contribution.chunk_sets:
-            member = _find_member(array, contribution, chunk_set, logical)
-            array.members[member.name] = member
-            member.put(contribution, chunk_set)
+        member = _find_member(array, contribution, logical)
+        array.members[member.name] = member
+        member.put(contribution)
 
 
 def _find_member(
-    array: ArrayPlan, contribution: Contribution, chunk_set: ChunkSet, logical: LogicalArrayHandle | None
+    array: ArrayPlan, contribution: Contribution, logical: LogicalArrayHandle | None
 ) -> GrowingMember:
     """The member for some chunks of a file; the array is told what it can hold."""
-    encoding, dims, known = chunk_set.encoding, contribution.variable.dims, array.encodings
+    encoding, dims, known = contribution.chunks.encoding, contribution.variable.dims, array.encodings
     # members have the axes of their files: another order of axes needs another member
     turned = "" if dims == array.dims else " " + ",".join(dims)
     digest, without_fill = (each + turned for each in encoding.digests)
     # What is read where no chunk is stored matters only to files that lack a chunk.
-    candidates = (digest, without_fill) if chunk_set.complete else (digest,)
+    candidates = (digest, without_fill) if contribution.chunks.complete else (digest,)
     digest = next((each for each in candidates if each in known), digest)
     axis = next((dims.index(d) for a in array.growing if (d := array.dims[a]) in dims), 0)
     name = known.get(digest)
