@@ -135,7 +135,7 @@ class Dataset:
 
     def dims(self, name: str) -> tuple[str, ...]:
         """The names of a plain array's axes."""
-        return tuple(str(dim) for dim in self.plain[name].metadata.dimension_names or ())
+        return tuple(map(str, self.plain[name].metadata.dimension_names or ()))
 
     def attrs(self, name: str) -> dict[str, Any]:
         """The attributes of a plain array."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import json_attributes
 from intarsia.archives.ingest_report import refusal_text
 from intarsia.archives.parse import failure_text, format_of, no_variables_text
-from intarsia.archives.write_plan import write_concat, write_plain
+from intarsia.archives.plan.coordinates import PlainArray
+from intarsia.archives.write_plan import write_plain
 from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
@@ -39,12 +40,11 @@ class GroupWithoutData:
         for name, variable in self.file.variables.items():
             if variable.role == "concat":
                 below = (d for path, d in plans.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/")))
-                grown = next((plan.coordinates[name] for plan in below if name in plan.coordinates), None)
+                grown = next((plan.plain[name] for plan in below if name in plan.plain), None)
                 if grown is not None:
-                    write_concat(group, name, grown)
+                    write_plain(group, name, grown)
             elif name not in group:
-                values = variable.loaded
-                write_plain(group, name, values, variable.dims, variable.attrs, values.shape)
+                write_plain(group, name, PlainArray(variable.dims, variable.attrs, variable.loaded))
 
 
 @dataclass
@@ -95,20 +95,21 @@ class Groups:
                 )
         return cls(with_data, without_data, unreadable)
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Variables of groups without data that are not taken, by path, and why."""
+        return {
+            joined_path(group.path, name): why
+            for group in self.without_data
+            for name, why in group.file.left_out.items()
+        }
+
     def no_data_text(self, urls: Sequence[str]) -> str:
         """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
         if self.unreadable:
             return refusal_text(self.unreadable, len(urls))
-        left_out = left_out_variables(self.without_data)
         url = self.without_data[0].file.url if self.without_data else urls[0]
-        return f"{url}: {no_variables_text(left_out)}"
-
-
-def left_out_variables(groups: Iterable[GroupWithoutData]) -> dict[str, str]:
-    """Variables of groups without data that are not taken, by path, and why."""
-    return {
-        joined_path(group.path, name): why for group in groups for name, why in group.file.left_out.items()
-    }
+        return f"{url}: {no_variables_text(self.left_out)}"
 
 
 def _parsed(url: str, path: str, sources: Sources, request: ParseRequest, parser: Any) -> ParsedFile:

@@ -287,20 +287,16 @@ class StackedVariables:
             labels = labels.astype(np.dtypes.StringDType())
         return cls(array, dim, {name: i for i, name in enumerate(names)}, labels)
 
-    def coordinate(self, dataset: Dataset) -> ParsedVariable | None:
-        """The coordinate, if it has to be written; an error if the dataset has a different one."""
-        known = dataset.plain.get(self.dim)
-        if known is None:
-            labels = self.labels
-            return ParsedVariable(
-                self.dim, "static", (self.dim,), labels.shape, {}, labels.dtype, values=labels
-            )
+    def is_new(self, dataset: Dataset) -> bool:
+        """Whether its coordinate has to be written; an error if the dataset has a different one."""
+        if self.dim not in dataset.plain:
+            return True
         values = dataset.values(self.dim)
         if values.tolist() != self.labels.tolist():
             raise IngestError(
                 f"the dataset stacks {values.tolist()} along {self.dim!r}, not {self.labels.tolist()}"
             )
-        return None
+        return False
 
 
 def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:

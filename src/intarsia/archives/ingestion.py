@@ -24,7 +24,7 @@ import icechunk
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_files
 from intarsia.archives.dataset import Dataset, dataset_group
-from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
+from intarsia.archives.groups import ALL, Groups
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
     assign_roles,
@@ -386,11 +386,11 @@ class Ingestion:
     parts: list[DatasetIngestion]
     """One dataset, or one for every group of the files that has data."""
 
-    without_data: list[GroupWithoutData] = field(default_factory=list)
-    """Groups of the files that have no data."""
+    groups: Groups | None = None
+    """All groups of the files; None if only one group is ingested."""
 
-    above: str | None = None
-    """The group that holds the datasets of all groups; None if only one group is ingested."""
+    above: str = ""
+    """The group that holds the datasets of all groups."""
 
     prefixes: set[str] = field(init=False, default_factory=set)
     """The URL prefixes that the sources are below."""
@@ -416,7 +416,7 @@ class Ingestion:
             )
             for path, urls in groups.with_data.items()
         ]
-        self.without_data, self.above = groups.without_data, whole.group
+        self.groups, self.above = groups, whole.group
 
     def open(self, *, create: bool = False) -> icechunk.Repository | None:
         """The repository, opened once; None if it does not exist and is not to be created."""
@@ -577,8 +577,8 @@ class Ingestion:
         written = [part.write(store) for part in self.parts if part.planned.file_positions]
         if not all(written):
             return None
-        if self.above is not None:
-            self._write_groups_without_data(store, self.above)
+        if self.groups is not None:
+            self._write_groups_without_data(store, self.groups)
         return UncommittedChange(session)
 
     def _configure(self, repo: icechunk.Repository) -> icechunk.Repository:
@@ -608,12 +608,12 @@ class Ingestion:
         handle: icechunk.Repository = self.store.reopen(config=config) if fills else self.store
         return handle
 
-    def _write_groups_without_data(self, store: Any, above: str) -> None:
+    def _write_groups_without_data(self, store: Any, groups: Groups) -> None:
         """Write the groups without data; then all groups must open as one tree."""
         plans = {part.request.group: part.planned for part in self.parts}
-        for group in self.without_data:
-            group.write(store, above, plans)
-        if problem := tree_problem(store, above):
+        for group in groups.without_data:
+            group.write(store, self.above, plans)
+        if problem := tree_problem(store, self.above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
                 f"  Ingest such groups one by one: {argument('source_group')} names one, and "
@@ -630,7 +630,8 @@ class Ingestion:
         """One report of those of all datasets."""
         named = zip(reports, self.parts, strict=True)
         report = merge_reports([with_group_paths(report, part.request) for report, part in named])
-        return with_fields(report, left_out=left_out_variables(self.without_data) | report.left_out)
+        above = {} if self.groups is None else self.groups.left_out
+        return with_fields(report, left_out=above | report.left_out)
 
     def _report(self, snapshot_id: str | None) -> IngestReport:
         """One report of everything that was done, or would be."""
@@ -816,7 +817,7 @@ class DatasetIngestion:
         writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
-        written = dict.fromkeys((*plan.coordinates, *plan.static, *plan.arrays))
+        written = dict.fromkeys((*plan.plain, *plan.arrays))
         if not problems and not (dataset.origin and written.keys() <= set(before) and not plan.attrs):
             problems |= variable_problems(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in written}

@@ -123,6 +123,14 @@ class ChunkRanges:
             return [self.locations] if bool(self.lengths.any()) else []
         return [url for url in np.unique(self.locations).tolist() if url]
 
+    def select(self, key: Any) -> ChunkRanges:
+        """The chunks that a subscript of the chunk grid selects."""
+        located, masks = self.locations, self.masks
+        return replace(
+            self, locations=located if isinstance(located, str) else located[key], offsets=self.offsets[key],
+            lengths=self.lengths[key], masks=None if masks is None else masks[key],
+        )  # fmt: skip
+
     def move(self, moved: Mapping[str, str]) -> None:
         """Refer to other locations, by the present ones."""
         if isinstance(self.locations, str):
@@ -232,14 +240,7 @@ class ParsedVariable:
     def crop(self, bounds: Sequence[tuple[int, int]]) -> ParsedVariable:
         """The chunks between these elements, which are borders of chunks or ends of axes, as a variable."""
         cut = tuple(slice(a // c, -(-b // c)) for (a, b), c in zip(bounds, self.chunks, strict=True))
-        ranges = self.ranges
-        if ranges is not None:
-            located, masks = ranges.locations, ranges.masks
-            ranges = replace(
-                ranges, locations=located if isinstance(located, str) else located[cut],
-                offsets=ranges.offsets[cut], lengths=ranges.lengths[cut],
-                masks=None if masks is None else masks[cut],
-            )  # fmt: skip
+        ranges = None if self.ranges is None else self.ranges.select(cut)
         return replace(self, shape=tuple(b - a for a, b in bounds), ranges=ranges)
 
     def pieces(self, dims: Collection[str]) -> Iterator[tuple[dict[str, tuple[Span, ...]], ParsedVariable]]:
@@ -315,9 +316,9 @@ class ParsedFile:
     def lengths(self, dim: str) -> dict[str, int]:
         """How many steps each variable along a dimension has."""
         return {
-            name: variable.sizes[dim]
+            name: sizes[dim]
             for name, variable in self.variables.items()
-            if variable.role != "static" and dim in variable.sizes
+            if variable.role != "static" and dim in (sizes := variable.sizes)
         }
 
     @property

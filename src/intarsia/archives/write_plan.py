@@ -42,7 +42,7 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, read_stored
-from intarsia.archives.plan.coordinates import CoordinateArray
+from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.plan.ingest_plan import FULL, ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
 from intarsia.display import one_line
@@ -103,7 +103,7 @@ class PlanWriter:
         Returns what cannot be written or would not be readable, and why: it must not be committed.
         """
         plan, group = self.plan, open_group(self.store, self.path, "a")
-        for name in (*plan.arrays, *plan.coordinates, *plan.static):
+        for name in (*plan.arrays, *plan.plain):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
         if self.dataset.is_new:
@@ -119,13 +119,9 @@ class PlanWriter:
             with _noted(problems, name):
                 for problem in member_problems(self._write_array(plan.arrays[name], logical)):
                     problems[name] = problem.what
-        for name, coordinate in plan.coordinates.items():
+        for name, plain in plan.plain.items():
             with _noted(problems, name):
-                write_concat(group, name, coordinate, plan.cube.axes[0].origin)
-        for name, variable in plan.static.items():
-            with _noted(problems, name):
-                shape = variable.loaded.shape
-                write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
+                write_plain(group, name, plain, plan.cube.axes[0].origin)
         for name, attrs in plan.attrs.items():
             if self.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
@@ -318,39 +314,26 @@ def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
         problems[name] = f"it cannot be written: {one_line(error)}"
 
 
-def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
-    """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
-    axis, values = coordinate.axis, coordinate.values
-    if coordinate.unchanged_steps is not None:
+def write_plain(group: zarr.Group, name: str, plain: PlainArray, origin: int = 0) -> None:
+    """Write a plain array of a dataset, or its new part; along the axis that grows, it begins at `origin`."""
+    axis, values = plain.axis, plain.values
+    if axis is not None and plain.unchanged_steps is not None:
         target: Any = group[name]
         target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
-        before, first = (slice(None),) * axis, coordinate.unchanged_steps
+        before, first = (slice(None),) * axis, plain.unchanged_steps
         target[(*before, slice(origin + first, None))] = values[(*before, slice(first, None))]
         return
-    write_plain(
-        group, name, values, coordinate.dims, coordinate.attrs, _coordinate_chunks(values.shape, axis)
-    )
-
-
-def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    others = max(1, int(np.prod([n for d, n in enumerate(shape) if d != axis])))
+    others = max(1, prod(n for d, n in enumerate(values.shape) if d != axis))
     steps = max(1, COORDINATE_CHUNK // others)
-    return tuple(steps if d == axis else max(n, 1) for d, n in enumerate(shape))
-
-
-def write_plain(
-    group: zarr.Group, name: str, values: np.ndarray[Any, Any], dims: tuple[str, ...], attrs: dict[str, Any],
-    chunks: tuple[int, ...],
-) -> None:  # fmt: skip
-    """Write values as a plain array of a dataset."""
-    attributes = dict(attrs)
+    attributes = dict(plain.attrs)
     if values.dtype.kind in "iu" and not float(attributes.get("_FillValue", 0)).is_integer():
         del attributes["_FillValue"]  # such as NaN, which is not an integer
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(
-        name, shape=values.shape, dtype=values.dtype, chunks=tuple(max(c, 1) for c in chunks),
-        dimension_names=dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
+        name, shape=values.shape, dtype=values.dtype,
+        chunks=tuple(steps if d == axis else max(n, 1) for d, n in enumerate(values.shape)),
+        dimension_names=plain.dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
         overwrite=True,
     )  # fmt: skip
     array[...] = values

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
 
 OVERRIDE = "override"
+"""The rule under which the first file's attributes stay, so that there is nothing to combine."""
 
 KEPT = frozenset((*MEANING, *MENTIONS))
 """Attributes that say what numbers mean or belong to: always those of the first file, whatever the rule."""
@@ -43,7 +44,7 @@ class AttributeMerger:
         """The first file whose attributes were added."""
         self._dropped: dict[str, set[str]] = {}
         """Attributes on which files disagreed."""
-        for name, attrs in dataset.all_attrs() if rule != OVERRIDE and not dataset.is_new else ():
+        for name, attrs in () if dataset.is_new else dataset.all_attrs():
             self._dropped[name] = set(dataset.ledger.dropped_attrs.get(name, ()))
             self._combine(name, _loose(attrs), "the dataset")
 
@@ -74,8 +75,8 @@ class AttributeMerger:
         return ""
 
     def add(self, file: ParsedFile) -> None:
-        """Add what a file says; if the first file's attributes stay, there is nothing to combine."""
-        for name, own in self._of(file) if self._rule != OVERRIDE else ():
+        """Add what a file says."""
+        for name, own in self._of(file):
             self._combine(name, own, file.url)
 
     def _combine(self, name: str, own: dict[str, Any], source: str) -> None:

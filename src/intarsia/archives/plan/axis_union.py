@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.archives.plan.coordinates import CoordinateArray, labels
+from intarsia.archives.plan.coordinates import PlainArray, labels
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
@@ -158,13 +158,13 @@ class GrownAxis:
         first = self.origin + steps
         return self.appends and not self.rewritten and all(int(own.min()) >= first for own in self.positions)
 
-    def coordinate(self, before: np.dtype[Any] | None) -> CoordinateArray | None:
+    def coordinate(self, before: np.dtype[Any] | None) -> PlainArray | None:
         """The coordinate after the commit, which had a data type before; None if files have none."""
         if self.values is None:
             return None
         stays = before is not None and self.values.dtype == before and not self.rewritten
         unchanged = len(self.existing_positions) if stays and self.appends else None
-        return CoordinateArray((self.dim,), dict(self.attrs), self.values, 0, unchanged)
+        return PlainArray((self.dim,), dict(self.attrs), self.values, 0, unchanged)
 
     def text(self, start: int, stop: int) -> str:
         """Steps as people write them."""

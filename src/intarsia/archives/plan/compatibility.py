@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.archives.cf import CFDecoding, json_attributes
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import AttributeMerger
+from intarsia.archives.plan.attribute_merging import OVERRIDE, AttributeMerger
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
@@ -126,7 +126,11 @@ class Expectations:
         """Variables that are the same in all files."""
         self.requested = variables
         self.has_variables = not dataset.is_new
-        self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+        self.attributes = (
+            None
+            if rules.combine_attrs == OVERRIDE
+            else AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+        )
         self.dropped: dict[str, str] = {}
         self.notes: dict[str, list[tuple[str, str, str, str]]] = {}
         """How files differ although they fit, by URL: kind, variable, how, and what is done about it."""
@@ -215,7 +219,9 @@ class Expectations:
             return f"it has no variable along {self._along()}{file.left_out_text}"
         problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
         problem = problem or self._units(file) or self._grid(file)
-        problem = problem or self._unlike(data) or self.attributes.problem(file)
+        problem = problem or self._unlike(data)
+        if self.attributes is not None:
+            problem = problem or self.attributes.problem(file)
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
                 problem = self._variable(name, variable, file)
@@ -460,7 +466,8 @@ class Expectations:
                 expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
         self.has_variables = True
         self.unreadable |= file.left_out.keys()
-        self.attributes.add(file)
+        if self.attributes is not None:
+            self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
                 self.static.setdefault(name, ExpectedCoordinate(variable, file.url))

@@ -76,9 +76,8 @@ def concat_values(
     """
     in_files = [(variable.loaded, variable.attrs) for variable in variables]
     numbers, meanings = zip(*(in_files if before is None else [before, *in_files]), strict=True)
-    attrs = dict(meanings[0])
-    same = all(_meaning(meaning) == _meaning(attrs) for meaning in meanings)
-    if same or any(part.dtype.kind not in "biuf" for part in numbers):
+    attrs, (first, *others) = dict(meanings[0]), map(_meaning, meanings)
+    if all(other == first for other in others) or any(part.dtype.kind not in "biuf" for part in numbers):
         try:
             dtype = np.result_type(*numbers)
         except TypeError:
@@ -91,7 +90,7 @@ def concat_values(
         parts, attrs = _encode_alike(name, numbers, meanings)
     if before is None:
         return ConcatCoordinate(variables[0].dims, attrs, None, tuple(parts), rewritten=False)
-    rewritten = not same_values(parts[0], before[0]) or _meaning(attrs) != _meaning(before[1])
+    rewritten = not same_values(parts[0], before[0]) or _meaning(attrs) != first
     return ConcatCoordinate(variables[0].dims, attrs, parts[0], tuple(parts[1:]), rewritten)
 
 
@@ -225,15 +224,15 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinateArray:
-    """One coordinate after the commit."""
+class PlainArray:
+    """A coordinate, or another loaded variable, after the commit."""
 
     dims: tuple[str, ...]
     attrs: dict[str, Any]
     values: np.ndarray[Any, Any]
 
-    axis: int
-    """The axis that grows, or the first of several."""
+    axis: int | None = None
+    """The axis that grows, or the first of several; None if no axis grows."""
 
     unchanged_steps: int | None = None
     """How many steps along it need not be rewritten; None if all must be."""
@@ -241,14 +240,14 @@ class CoordinateArray:
 
 def assemble_coordinate(
     coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
-) -> tuple[CoordinateArray, str]:
+) -> tuple[PlainArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
     growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
     before, axis = coordinate.before, axes[coordinate.dims[growing[0]]]
     values, problem = _fill_steps(coordinate, axes, having)
     stays = before is not None and before.dtype == values.dtype and not coordinate.rewritten
     unchanged = len(axis.existing_positions) if stays and len(growing) == 1 and axis.appends else None
-    return CoordinateArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], unchanged), problem
+    return PlainArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], unchanged), problem
 
 
 def _fill_steps(

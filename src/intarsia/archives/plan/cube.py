@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -91,11 +92,11 @@ class Cube:
     refused: dict[str, str] = field(default_factory=dict)
     """Files that overlap others or cannot be placed, and why."""
 
-    @property
+    @cached_property
     def dims(self) -> tuple[str, ...]:
         return tuple(axis.dim for axis in self.axes)
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """The length of every axis after the commit."""
         return {axis.dim: axis.length for axis in self.axes}
@@ -146,36 +147,26 @@ def _boxes_of(regions: RegionTable, variable: int) -> list[Box]:
     return [Box(box.start[:-1], box.stop[:-1]) for box in (regions.row(i).box for i in rows.tolist())]
 
 
-class ResolvedOverlaps(NamedTuple):
-    """The regions of all files, without overlaps."""
-
-    table: RegionTable
-
-    refused: dict[int, int]
-    """Files that are not taken, and the file that is in the same place."""
-
-    overlapping: set[int]
-    """Files that show less than they have, or that take a place from others."""
-
-
 def resolve_overlaps(
     old: RegionTable, new: RegionTable, policy: str, modified_times: Mapping[int, float] | None = None
-) -> ResolvedOverlaps:
+) -> tuple[RegionTable, dict[int, int], set[int]]:
     """The regions of existing and new files, where the policy says which file wins.
 
-    With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
-    last, or that was changed last; the other shows the rest of what it has.
+    Also, the files that are not taken, with the file that is in the same place; and those that show less than
+    they have, or that take a place from others. With `refuse`, a new file that overlaps another is not taken.
+    Otherwise the file wins that came first, or last, or that was changed last; the other shows the rest of
+    what it has.
 
     >>> old = RegionTable.from_rows([Row(0, Box((0, 0), (4, 1)), (0, 0))], 2)
     >>> new = RegionTable.from_rows([Row(1, Box((2, 0), (6, 1)), (0, 0))], 2)
-    >>> resolve_overlaps(old, new, "refuse").refused
+    >>> resolve_overlaps(old, new, "refuse")[1]
     {1: 0}
-    >>> [resolve_overlaps(old, new, policy).table.start[:, 0].tolist() for policy in ("first", "last")]
+    >>> [resolve_overlaps(old, new, policy)[0].start[:, 0].tolist() for policy in ("first", "last")]
     [[0, 4], [2, 0]]
     """
     everything = old.concat(new)
     if everything.overlap() is None:
-        return ResolvedOverlaps(everything, {}, set())
+        return everything, {}, set()
     numbers = list(dict.fromkeys(everything.member.tolist()))
     if policy in ("last", "newest"):
         numbers.reverse()
@@ -201,7 +192,7 @@ def resolve_overlaps(
         if number not in refused:
             takes[own] = True
             rows += left
-    return ResolvedOverlaps(RegionTable.from_rows(rows, everything.ndim), refused, overlapping)
+    return RegionTable.from_rows(rows, everything.ndim), refused, overlapping
 
 
 def place_files(
@@ -253,14 +244,14 @@ def _axis(
     stays: RegionTable, rules: IngestRules,
 ) -> GrownAxis:  # fmt: skip
     """A dimension with the steps of these files."""
-    dim, option = dims[k], f"{argument('dims', {dims[k]: ...})} gives it one"
+    dim = dims[k]
     length = int(old.stop[:, k].max()) if len(old) else 0
     removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
     lengths = [file.steps(dim) for file in files]
     variables, lacking = concat_variables(dim, files)
-    if dim in dataset.plain:
-        text = f"it has no coordinate {dim!r}, but the dataset does ({option})"
-        _refuse({file.url: text for file in lacking})
+    if lacking and dim in dataset.plain:
+        text = f"it has no coordinate {dim!r}, but the dataset does ({_gives_coordinate(dim)})"
+        raise RefusedFilesError({file.url: text for file in lacking})
     if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
         try:
             coordinate = concat_coordinate(dim, variables, dataset)
@@ -284,18 +275,24 @@ def _axis(
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and not axis.goes_behind(END_STEPS):
             raise WholeDatasetNeededError
-        text = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
-        positions = zip(files, axis.positions, strict=True) if rules.tolerance else ()
-        _refuse({file.url: text for file, steps in positions if len(np.unique(steps)) < len(steps)})
+        if rules.tolerance:
+            text = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
+            positions = zip(files, axis.positions, strict=True)
+            _refuse({file.url: text for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
         return append_axis(dim, length, lengths, removed)
+    option = _gives_coordinate(dim)
     text = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
     _refuse({file.url: text for file in bare})
     text = f"{dim!r} has no coordinate, so its place is unknown ({option})"
     _refuse({file.url: text for file in files if length})
     return nested_list_axis(dim, [rules.indices[file.url][k] for file in files], lengths)
+
+
+def _gives_coordinate(dim: str) -> str:
+    return f"{argument('dims', {dim: ...})} gives it one"
 
 
 def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:

@@ -19,7 +19,7 @@ from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
-from intarsia.archives.plan.coordinates import CoordinateArray, assemble_coordinate, expand_scalars
+from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, expand_scalars
 from intarsia.archives.plan.cube import (
     Cube,
     FilePosition,
@@ -57,11 +57,8 @@ class IngestPlan:
     """The axes, and where files are on them."""
 
     arrays: dict[str, ArrayPlan]
-    coordinates: dict[str, CoordinateArray]
-    """Coordinates along the axes."""
-
-    static: dict[str, ParsedVariable]
-    """New coordinates and other variables without such an axis."""
+    plain: dict[str, PlainArray]
+    """Coordinates along the axes; and new variables without such an axis."""
 
     ledger: Ledger
     """The sources after the commit; members are filled in when they are written."""
@@ -127,13 +124,11 @@ class IngestPlan:
                 for key, value in combined.applied(array.name, array.attrs).items()
                 if key not in PACKING
             }
-        for name, each in self.coordinates.items():
-            self.coordinates[name] = replace(each, attrs=combined.applied(name, each.attrs))
-        for name, variable in self.static.items():
-            self.static[name] = replace(variable, attrs=combined.applied(name, variable.attrs))
+        for name, each in self.plain.items():
+            self.plain[name] = replace(each, attrs=combined.applied(name, each.attrs))
         known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
         self.attrs = {
-            name: self.coordinates[name].attrs if name in self.coordinates else combined.applied(name, attrs)
+            name: self.plain[name].attrs if name in self.plain else combined.applied(name, attrs)
             for name, attrs in known.items()
         }
         self.ledger.dropped_attrs = combined.dropped()
@@ -201,15 +196,14 @@ def _listed(names: Sequence[str]) -> str:
 
 def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
     for dim in dims:
-        steps = file.steps(dim)
-        if steps == 0 and not file.lengths(dim) and not file.left_out:
+        steps, lengths = file.steps(dim), file.lengths(dim)
+        if not lengths and not file.left_out:
             return f"it has no variable that fits along {dim!r}"
         if steps == 0:
             return f"it has no step along {dim!r}{file.left_out_text}"
-        lengths = file.lengths(dim)
-        longer = next((name for name, length in lengths.items() if length > steps), None)
-        if longer is not None:
-            return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
+        for name, length in lengths.items():
+            if length > steps:
+                return f"{name!r} has {length} steps along {dim!r}, but its coordinate has {steps}"
     return ""
 
 
@@ -221,7 +215,7 @@ def _make_plan(
     declared = [] if rules.schema is None else [rules.schema.file]
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expectations.dropped
-    coordinates, problems = _plan_coordinates(cube, named, dataset, expectations)
+    plain, problems = _plan_coordinates(cube, named, dataset, expectations)
     held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
     used = {
         name: stack
@@ -252,12 +246,14 @@ def _make_plan(
     }
     for name in static.keys() & expectations.static.keys():  # what files are turned to match
         static[name] = expectations.static[name].variable
-    labels = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
+    plain |= {name: PlainArray(each.dims, each.attrs, each.loaded) for name, each in static.items()}
+    for stack in stacks.values():
+        if stack.is_new(dataset):
+            plain[stack.dim] = PlainArray((stack.dim,), {}, stack.labels)
     plan = IngestPlan(
         cube,
         arrays,
-        coordinates,
-        static=static | {dim: variable for dim, variable in labels.items() if variable is not None},
+        plain,
         ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
         attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
         refused=refused,
@@ -300,14 +296,14 @@ def _note_holes(notes: DriftNotes, cube: Cube) -> None:
 
 def _plan_coordinates(
     cube: Cube, named: Sequence[FilePosition], dataset: Dataset, expectations: Expectations
-) -> tuple[dict[str, CoordinateArray], dict[str, str]]:
+) -> tuple[dict[str, PlainArray], dict[str, str]]:
     """The coordinates along the axes after the commit; and those that are left out, and why."""
     files = [each.file for each in named]
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "concat")
     if files or cube.loses_steps:  # what the files lack also changes with the axes
         names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
     axes = {axis.dim: axis for axis in cube.axes}
-    coordinates: dict[str, CoordinateArray] = {}
+    coordinates: dict[str, PlainArray] = {}
     problems: dict[str, str] = {}
     for name in names:
         is_known = name in dataset.plain

@@ -16,6 +16,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
+from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.references.uniform_parts import EXPORT, ChunkReference, UniformArray, uniform_parts
 from intarsia.archives.write_plan import write_plain
 from intarsia.engine.fetch.icechunk import IcechunkSession
@@ -48,8 +49,7 @@ class VirtualParts:
             target = group.create_group(part.name) if part.name else group
             target.update_attributes(json_attributes(self._dataset.group_attrs))
             for loaded in part.loaded:
-                shape = loaded.values.shape
-                write_plain(target, loaded.name, loaded.values, loaded.dims, loaded.attrs, shape)
+                write_plain(target, loaded.name, PlainArray(loaded.dims, loaded.attrs, loaded.values))
             for array in part.arrays:
                 self._write_array(target, array)
                 done += 1
