@@ -74,7 +74,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
         whole = replace(whole, shape=(total,)).changed(regions=merged, packings=packings)
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         name = logical.group.attrs["intarsia"]["regions"]
-        if logical.extend(0, (total,), new) is None:
+        if not logical.extend(0, (total,), new):
             assert any(scale is not None for *_, scale in rows)
             assert all(scale is None for *_, scale in first)
             return

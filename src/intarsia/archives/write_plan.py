@@ -50,7 +50,6 @@ from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.verify import member_problems
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import values_dtype, zarr_type
 from intarsia.manifest.manifest import Manifest
@@ -117,8 +116,7 @@ class PlanWriter:
         sync(concurrent_map(documents, self.store.set, AT_ONCE))
         for name, logical in arrays.items():
             with _noted(problems, name):
-                for problem in member_problems(self._write_array(plan.arrays[name], logical)):
-                    problems[name] = problem.what
+                self._write_array(plan.arrays[name], logical)
         for name, plain in plan.plain.items():
             with _noted(problems, name):
                 write_plain(group, name, plain, plan.cube.axes[0].origin)
@@ -153,26 +151,24 @@ class PlanWriter:
         except (ValueError, TypeError, KeyError) as error:
             raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
-    def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> LogicalArrayHandle:
-        """Fill the members of an array, and show them; returns the group with what has to be checked."""
+    def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> None:
+        """Fill the members of an array, and show them."""
         for member in array.members.values():
             for contribution in member.contributions:
                 self._fill(f"{logical.group.path}/{member.name}", member, contribution)
-        checked = self._show(array, logical)
+        self._show(array, logical)
         names = set(logical.manifest.members)
         members = {digest: name for digest, name in array.encodings.items() if name in names}
         self.plan.ledger.members[array.name] = members
-        return checked
 
-    def _show(self, array: ArrayPlan, logical: LogicalArrayHandle) -> LogicalArrayHandle:
+    def _show(self, array: ArrayPlan, logical: LogicalArrayHandle) -> None:
         """Give an array the regions that show its members, in its new shape."""
         manifest, axis, cube = logical.manifest, array.growing[0], self.plan.cube
         new = [region for member in array.members.values() for region in member.regions(array)]
         is_wider = values_dtype(manifest.data_type) != array.dtype
-        if cube.axes[0].origin and not is_wider and manifest.chunk_shape == array.lattice:
-            extended = logical.extend(axis, array.shape, new)
-            if extended is not None:
-                return extended
+        may_extend = cube.axes[0].origin and not is_wider and manifest.chunk_shape == array.lattice
+        if may_extend and logical.extend(axis, array.shape, new):
+            return
         manifest = _with_wider_type(manifest, array) if is_wider else manifest
         manifest = manifest.refine(array.lattice)
         table = manifest.regions
@@ -186,7 +182,6 @@ class PlanWriter:
         logical.commit(
             manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
         )
-        return logical
 
     def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array for a new variable, without regions."""

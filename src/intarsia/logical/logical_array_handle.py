@@ -234,12 +234,10 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         if unreferenced:
             self.discard(*sorted(unreferenced))
 
-    def extend(
-        self, axis: int, shape: tuple[int, ...], regions: Sequence[NewRegion]
-    ) -> LogicalArrayHandle | None:
-        """Add regions after all others, without reading those; returns the group with only the last ones.
+    def extend(self, axis: int, shape: tuple[int, ...], regions: Sequence[NewRegion]) -> bool:
+        """Add regions after all others, without reading those.
 
-        None, and nothing is done, if regions are not in a table that can be extended by these.
+        Returns False, and nothing is done, if regions are not in a table that can be extended by these.
         """
         from intarsia.manifest.region_table_array import extend_table
 
@@ -247,15 +245,14 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
             document: Any = attributes.get(MANIFEST_KEY)
             table = self._open_table(self.group, document, "r+")
-            extended = extend_table(self.manifest, table, axis, shape, regions)
-            if extended is None:
-                return None
-            part, changes = extended
+            changes = extend_table(self.manifest, table, axis, shape, regions)
+            if changes is None:
+                return False
             attributes[MANIFEST_KEY] = {**document, **changes, "generation": document["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
             manifest = self._read_manifest(self.group, later=True)
             self.state = self.state.change(manifest, self.members.renamed(manifest.members))
-        return LogicalArrayHandle(self.group, part)
+        return True
 
     def cut_replicas(self, *boxes: Box) -> bool:
         """Before values are written, cut logical chunks out of all replicas; says whether there were any.

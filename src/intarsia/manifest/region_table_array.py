@@ -94,12 +94,11 @@ def extend_table(
     axis: int,
     shape: tuple[int, ...],
     new: Sequence[NewRegion],
-) -> tuple[Manifest, dict[str, Any]] | None:
+) -> dict[str, Any] | None:
     """Store regions after all others in the table of an array, without reading those; refuse anything that a
     reader would refuse.
 
-    Returns the array with only its last regions, and changes to the manifest; None, and nothing is done, if
-    the table can only be changed as a whole.
+    Returns changes to the manifest; None, and nothing is done, if the table can only be changed as a whole.
     """
     ndim, stored_packings = whole.ndim, whole.packings
     packed = bool(stored_packings.kinds) or bool(whole.views)
@@ -147,7 +146,7 @@ def extend_table(
         changes["packings"] = replace(packings, kinds=kinds).to_json(in_table=True) | {"count": count}
     if views:
         changes["views"] = [view.to_json() for view in views]
-    return part, changes
+    return changes
 
 
 def _put_rows(block: Ints, columns: Ints, rows_by_start: Mapping[tuple[int, ...], int]) -> Ints:
