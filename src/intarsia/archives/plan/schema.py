@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from intarsia.archives.parsed_file import (
     ParseRequest,
     roles,
 )
+from intarsia.archives.plan.reconcile import Values
 from intarsia.archives.source_files import ContentIdentity, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
@@ -24,8 +25,8 @@ from intarsia.extras import import_extra
 THE_SCHEMA = "the schema"
 """The name of the schema where it stands in for a file."""
 
-type Named = tuple[str, tuple[str, ...], tuple[int, ...], Any, dict[str, Any], Any]
-"""Name, dimensions, shape, data type, attributes and values of a variable; the last three may be unknown."""
+type Declared = tuple[ParsedVariable, np.dtype[Any] | None]
+"""A variable, with its values if they are known; and its data type, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +66,26 @@ def read_schema(
         return Schema(parsed, {name: CFDecoding.of(v.dtype, v.attrs).values for name, v in data.items()})
     if isinstance(declaration, Mapping) and not hasattr(declaration, "data_vars"):
         attrs = dict(declaration.get("attrs", {}))
-        return _declared(list(_of_document(declaration, request)), attrs, request)
+        return _schema(_of_document(declaration, request), attrs, request)
     if not hasattr(declaration, "data_vars"):
         raise IngestError(f"schema={declaration!r:.80}: give a file, an xarray.Dataset or a dictionary")
-    return _declared(list(_of_dataset(declaration, request)), dict(declaration.attrs), request)
+    return _schema(_of_dataset(declaration, request), dict(declaration.attrs), request)
 
 
-def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) -> Schema:
-    described = {
-        name: ParsedVariable(
-            name, "static", dims, shape, own_attrs, np.dtype("f8") if dtype is None else dtype
-        )
-        for name, dims, shape, dtype, own_attrs, _ in named
-    }
-    found = roles(described, request.in_file(described))
+def _schema(declared: Iterable[Declared], attrs: dict[str, Any], request: ParseRequest) -> Schema:
+    described = {variable.name: (variable, dtype) for variable, dtype in declared}
+    known = {name: variable for name, (variable, _) in described.items()}
+    found = roles(known, request.in_file(known))
     variables: dict[str, ParsedVariable] = {}
     dtypes = {}
-    for name, _, _, dtype, _, values in named:
+    for name, (variable, dtype) in described.items():
         role = found.roles.get(name)
-        if role is None or (role != "data" and values is None):
-            continue  # it says nothing that files could contradict
-        variables[name] = replace(described[name], role=role, values=None if role == "data" else values)
-        if role == "data" and dtype is not None:
-            dtypes[name] = dtype
+        if role == "data":
+            variables[name] = replace(variable, role=role, values=None)
+            if dtype is not None:
+                dtypes[name] = dtype
+        elif role is not None and variable.values is not None:  # otherwise no file could contradict it
+            variables[name] = replace(variable, role=role)
     file = ParsedFile(
         THE_SCHEMA, ContentIdentity(0, None), "schema", variables, attrs, new_dims=found.new_dims
     )
@@ -96,23 +94,28 @@ def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) 
     return Schema(completed, dtypes)
 
 
-def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Named]:
+def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Declared]:
     conventions = import_extra("xarray", "xarray").conventions
     for name, variable in dataset.variables.items():
         if name not in dataset.coords:
-            yield str(name), variable.dims, variable.shape, variable.dtype, dict(variable.attrs), None
+            attrs, dtype = dict(variable.attrs), variable.dtype
+            yield ParsedVariable(str(name), "static", variable.dims, variable.shape, attrs, dtype), dtype
             continue
         is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
         if is_time and (name in request.dims or set(request.dims) & set(variable.dims)):
             continue  # the units are not given
         stored = conventions.encode_cf_variable(variable, name=name)
-        values = np.asarray(stored.values)
-        if values.dtype.kind in "OUS":
-            values = values.astype(np.dtypes.StringDType())
-        yield str(name), stored.dims, values.shape, values.dtype, dict(stored.attrs), values
+        yield _loaded(str(name), stored.dims, np.asarray(stored.values), dict(stored.attrs))
 
 
-def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator[Named]:
+def _loaded(name: str, dims: tuple[str, ...], values: Values, attrs: dict[str, Any]) -> Declared:
+    if values.dtype.kind in "OUS":
+        values = values.astype(np.dtypes.StringDType())
+    dtype = values.dtype
+    return ParsedVariable(name, "static", dims, values.shape, attrs, dtype, values=values), dtype
+
+
+def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator[Declared]:
     """As `xarray.Dataset.to_dict` writes it, with or without values."""
     sizes = dict(document.get("dims", {})) | dict.fromkeys(request.dims, 1)
     listed = {**document.get("coords", {}), **document.get("data_vars", {})}
@@ -128,14 +131,12 @@ def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator
         unknown = [dim for dim in dims if dim not in sizes]
         if unknown:
             raise IngestError(f"schema: it does not give the length of {unknown[0]!r} in {name!r}")
-        values = (
-            np.asarray(each["data"]) if "data" in each and name not in document.get("data_vars", {}) else None
-        )
-        if values is not None and values.dtype.kind in "OUS":
-            values = values.astype(np.dtypes.StringDType())
         dtype = np.dtype(each["dtype"]) if "dtype" in each else None
-        if values is not None:
-            values = values if dtype is None or dtype.kind in "OUST" else values.astype(dtype)
-            dtype = values.dtype
-        shape = tuple(sizes[dim] for dim in dims) if values is None else values.shape
-        yield str(name), dims, shape, dtype, dict(each.get("attrs", {})), values
+        attrs = dict(each.get("attrs", {}))
+        if "data" in each and name not in document.get("data_vars", {}):
+            values = np.asarray(each["data"])
+            typed = dtype is not None and dtype.kind not in "OUST"
+            yield _loaded(str(name), dims, values.astype(dtype) if typed else values, attrs)
+            continue
+        shape = tuple(sizes[dim] for dim in dims)
+        yield ParsedVariable(str(name), "static", dims, shape, attrs, dtype or np.dtype("f8")), dtype
