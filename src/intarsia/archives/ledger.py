@@ -143,9 +143,6 @@ ROWS_A_CHUNK = 1 << 10
 INDEX_CHUNK = 1 << 17
 """A megabyte: for a million files, eight requests tell whether one of them is known."""
 
-MAX_HITS = 64
-"""Up to this many sources are looked up one by one."""
-
 INDEX_LAG = 1 << 11
 """The index is updated once this many files are missing from it; until then they are looked up by name."""
 
@@ -273,10 +270,7 @@ def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
 
 
 def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Which of these sources a dataset knows: their numbers, and what identified their content.
-
-    If there are few, they are looked up in the index.
-    """
+    """Which of these sources a dataset knows: their numbers, and what identified their content."""
     if group is None or not urls:
         return {}
     with _named(group):
@@ -288,18 +282,13 @@ def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[in
     _check_version(group, node)
     index = node[INDEX]
     keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
-    hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64))).tolist()
-    if len(hits) > MAX_HITS:
-        ledger = read_ledger(group)
-        contents = zip(ledger.locations, ledger.contents, strict=True)
-        return {url: (i, content) for i, (url, content) in enumerate(contents) if url in urls}
-    entries, sources = {}, node[SOURCES]
-    unindexed = slice(len(keys), None)
-    for some in (*(slice(i, i + 1) for i in hits), unindexed):  # two names may have the same key
-        for number, (url, content, _) in enumerate(read_by_zarr(sources, some).tolist(), start=some.start):
-            if url in urls:
-                entries[url] = number, content
-    return entries
+    hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64)))
+    sources = node[SOURCES]
+    rows = np.concatenate([hits, np.arange(len(keys), sources.shape[0])])  # those at the end are not indexed
+    entries = read_by_zarr(sources, (rows, slice(None))).tolist() if rows.size else []
+    # two names may have the same key
+    numbered = zip(rows.tolist(), entries, strict=True)
+    return {url: (number, content) for number, (url, content, _) in numbered if url in urls}
 
 
 def index_key(url: str) -> int:
