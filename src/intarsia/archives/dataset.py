@@ -37,7 +37,7 @@ class Dataset:
     """Its coordinates and other loaded arrays."""
 
     group_attrs: dict[str, Any] = field(default_factory=dict)
-    """The attributes of its group."""
+    """The attributes of its group: what files said about the dataset."""
 
     groups: set[str] = field(default_factory=set)
     """Names of other groups, such as datasets below this one."""
@@ -61,7 +61,8 @@ class Dataset:
 
     @classmethod
     def _with_children(cls, group: zarr.Group, ledger: Ledger, *, later: bool = False) -> Dataset:
-        dataset = cls(ledger, group_attrs=_own_attributes(group))
+        own = {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
+        dataset = cls(ledger, group_attrs=own)
         for name, child in group.members():
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
@@ -144,11 +145,6 @@ class Dataset:
         if "_FillValue" in attrs:
             attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], array.dtype)
         return attrs
-
-
-def _own_attributes(group: zarr.Group) -> dict[str, Any]:
-    """What files said about the dataset."""
-    return {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
 
 
 def dataset_group(store: Any, path: str) -> zarr.Group | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from intarsia.archives.plan.encodings import source_codecs_text
 from intarsia.archives.plan.lint_findings import DriftNotes, LintFinding, LintFindings, refusals
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, size_text
 from intarsia.errors import argument
@@ -209,7 +210,7 @@ class IngestReport(Result):
 
 def report_plan(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> IngestReport:
     """What a plan does with files; those in `known` were in the dataset before."""
-    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.file_positions}
+    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.cube.file_positions}
     copy_reasons, before = plan.copy_reasons(), set(known)
     files = []
     for url in urls:
@@ -222,7 +223,7 @@ def report_plan(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> 
             files.append(FileReport(url, "failed", reason=plan.refused[url]))
         elif url in plan.unchanged:
             files.append(FileReport(url, "unchanged"))
-    runs = find_runs(plan) if plan.file_positions else EncodingRuns()
+    runs = find_runs(plan) if plan.adds_files else EncodingRuns()
     return IngestReport(runs, tuple(files), left_out=plan.left_out, copied=plan.copied(), notes=plan.notes)
 
 
@@ -244,7 +245,7 @@ def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
     """The run of a single file; its coordinates are not known yet."""
     encoding, decoding = contribution.chunks.encoding, contribution.decoding
     # most of a million runs are alike
-    codecs, stored = map(intern, (encoding.short_codecs, str(decoding.numbers)))
+    codecs, stored = map(intern, (source_codecs_text(encoding.codecs), str(decoding.numbers)))
     return EncodingRun(
         contribution.part, start, stop, "", "", 1, encoding.chunks, codecs, stored, str(decoding),
         encoding.copy_reason, contribution.file.url,
@@ -278,12 +279,9 @@ def _alike(run: EncodingRun) -> tuple[Any, ...]:
 
 def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str:
     """Which of `total` files cannot be ingested, and why; batches with `before` files are committed."""
-    head = f"{len(refused)} of {total} files cannot be ingested, so nothing was written:"
-    if before:
-        head = (
-            f"{len(refused)} of {total} files cannot be ingested, so nothing of their batch was written; "
-            f"the {before} before it are committed:"
-        )
+    nothing = f"nothing of their batch was written; the {before} before it are committed"
+    head = f"{len(refused)} of {total} files cannot be ingested, so "
+    head += f"{nothing if before else 'nothing was written'}:"
     tail = [f"{argument('errors', 'skip')} ingests the others"] if len(refused) < total else []
     listed = shown_items([f"{url}: {reason}" for url, reason in refused.items()])
     return "\n  ".join([head, *listed, *tail])

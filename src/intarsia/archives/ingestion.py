@@ -523,7 +523,7 @@ class Ingestion:
 
     @property
     def _adds_files(self) -> bool:
-        return any(part.planned.file_positions for part in self.parts)
+        return any(part.planned.adds_files for part in self.parts)
 
     def _plan_in(self, session: icechunk.Session, is_planned: bool) -> None:
         """Plan for the datasets as they are in a session, unless they are new and everything is planned.
@@ -574,7 +574,7 @@ class Ingestion:
             for part in self.parts:
                 part.dataset = part.dataset.in_session(session.store, part.group)
         store = safe_store(session.store)
-        written = [part.write(store) for part in self.parts if part.planned.file_positions]
+        written = [part.write(store) for part in self.parts if part.planned.adds_files]
         if not all(written):
             return None
         if self.groups is not None:
@@ -588,7 +588,7 @@ class Ingestion:
         """
         locations = {url for part in self.parts for url in part.planned.locations()}
         folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
-        written = [part for part in self.parts if part.planned.file_positions]
+        written = [part for part in self.parts if part.planned.adds_files]
 
         def split(config: icechunk.RepositoryConfig) -> bool:
             changed = False

@@ -144,11 +144,6 @@ class GrownAxis:
     """How many existing steps were not read, because they stay as they are."""
 
     @property
-    def size(self) -> int:
-        """The number of steps from the origin on."""
-        return self.length - self.origin
-
-    @property
     def appends(self) -> bool:
         """Whether everything new comes after what exists."""
         return bool((self.existing_positions == self.origin + np.arange(len(self.existing_positions))).all())

@@ -107,10 +107,6 @@ class ExpectedCoordinate(NamedTuple):
     source: str
     """The file or dataset that this comes from."""
 
-    @property
-    def units(self) -> str:
-        return units_of(self.variable.attrs)
-
 
 class Expectations:
     """Collects what the dataset is like, and says what in each file does not fit."""
@@ -287,32 +283,32 @@ class Expectations:
         for name, variable in list(file.variables.items()):
             own, is_time = units_of(variable.attrs), has_time_units(variable.attrs)
             if variable.role == "concat" and name in self.concat:
-                known = self.concat[name]
-                if is_time and has_time_units(known.variable.attrs):
-                    calendar, theirs = calendar_of(variable.attrs), calendar_of(known.variable.attrs)
+                known, source = self.concat[name]
+                units = units_of(known.attrs)
+                if is_time and has_time_units(known.attrs):
+                    calendar, theirs = calendar_of(variable.attrs), calendar_of(known.attrs)
                     if not are_comparable((calendar, theirs)):
                         return (
-                            f"its {name!r} uses the calendar {calendar!r}, but that of {known.source} "
+                            f"its {name!r} uses the calendar {calendar!r}, but that of {source} "
                             f"uses {theirs!r}: a dataset has one calendar"
                         )
                     if calendar != theirs:
                         text = f"{calendar!r} instead of {theirs!r}"
                         self._note(file, "calendar", name, text, "the days are the same")
-                    if own != known.units:
-                        text = f"{own!r} instead of {known.units!r}"
+                    if own != units:
+                        text = f"{own!r} instead of {units!r}"
                         self._note(file, "time units", name, text, "converted to the same units")
-                elif own != known.units:
-                    text = f"its {name!r} has the units {own!r}, but that of {known.source} has "
-                    text += repr(known.units)
-                    option = reconcile.conversion_option(own, known.units)
+                elif own != units:
+                    text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
+                    option = reconcile.conversion_option(own, units)
                     if not self.rules.convert_units:
                         return f"{text} ({option})" if option else text
                     try:
-                        reconcile.convert_coordinate(file, name, known.units)
+                        reconcile.convert_coordinate(file, name, units)
                     except IngestError as error:
                         return f"{text}: {error}"
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
-                units = self.static[name].units
+                units = units_of(self.static[name].variable.attrs)
                 if own != units:
                     with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
                         reconcile.convert_coordinate(file, name, units)

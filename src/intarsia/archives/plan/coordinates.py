@@ -263,7 +263,9 @@ def _fill_steps(
     for each, part in zip(having, coordinate.parts, strict=True):
         pieces.append((each.file.url, part, dict(zip(axes, each.positions, strict=True))))
     sample = coordinate.parts[0] if coordinate.parts else pieces[0][1]
-    shape = [axes[dim].size if dim in axes else n for dim, n in zip(dims, sample.shape, strict=True)]
+    shape = [
+        axes[d].length - axes[d].origin if d in axes else n for d, n in zip(dims, sample.shape, strict=True)
+    ]
     values, filled, problem = np.zeros(shape, sample.dtype), np.zeros(shape, dtype=bool), ""
     for source, part, places in pieces:
         if any(a != b for a, b, dim in zip(part.shape, shape, dims, strict=True) if dim not in axes):

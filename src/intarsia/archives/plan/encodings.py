@@ -148,11 +148,6 @@ class SourceEncoding:
         fill = self.fill_value if self.data_type == data_type else data_type.default_scalar()
         return replace(self, data_type=data_type, fill_value=fill, filters=())
 
-    @property
-    def short_codecs(self) -> str:
-        """The source's own codecs in a few words."""
-        return source_codecs_text(self.codecs)
-
 
 def _digest(parts: dict[str, Any]) -> str:
     return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -79,42 +79,44 @@ class IngestPlan:
     """Files that the dataset already has, with the same content."""
 
     @property
-    def file_positions(self) -> list[FilePosition]:
-        """The new files, in the order of the axes."""
-        return self.cube.file_positions
+    def adds_files(self) -> bool:
+        """Whether there are new files."""
+        return bool(self.cube.file_positions)
+
+    @property
+    def contributions(self) -> Iterator[Contribution]:
+        """What files contribute to all arrays."""
+        return (each for array in self.arrays.values() for each in array.contributions)
 
     def locations(self) -> set[str]:
         """All locations that references will point to."""
         return {
             url
-            for array in self.arrays.values()
-            for each in array.contributions
+            for each in self.contributions
             if each.variable.ranges is not None and not each.chunks.by_copy
             for url in each.variable.ranges.urls()
         }
 
     def copied(self) -> int:
         """How many bytes of data are copied, before compression."""
-        return sum(each.copied for array in self.arrays.values() for each in array.contributions)
+        return sum(each.copied for each in self.contributions)
 
     def copy_reasons(self) -> dict[str, str]:
         """For each file that is partly copied: what is copied, and why."""
         reasons: dict[str, dict[str, None]] = {}
-        for name, array in self.arrays.items():
-            for each in array.contributions:
-                if reason := each.chunks.encoding.copy_reason:
-                    reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
+        for each in self.contributions:
+            if reason := each.chunks.encoding.copy_reason:
+                reasons.setdefault(each.file.url, {})[f"{each.part!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
 
     def note_what_gdal_cannot_read(self) -> None:
         """Note the variables that GDAL cannot decode, even through `to_kerchunk`."""
-        for array in self.arrays.values():
-            for each in array.contributions:
-                codecs = [*each.chunks.encoding.filters, *each.chunks.encoding.codecs]
-                unknown = [codec for codec in codecs if codec["name"] not in GDAL_CODECS]
-                if unknown:
-                    done = "GDAL cannot read it; other programs can"
-                    self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
+        for each in self.contributions:
+            codecs = [*each.chunks.encoding.filters, *each.chunks.encoding.codecs]
+            unknown = [codec for codec in codecs if codec["name"] not in GDAL_CODECS]
+            if unknown:
+                done = "GDAL cannot read it; other programs can"
+                self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
 
     def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
