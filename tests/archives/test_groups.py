@@ -203,22 +203,12 @@ def test_a_damaged_file_is_named(tmp_path):
     assert opened["g/h"].sizes["step"] == opened["other"].sizes["step"] == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"source_group": "*"}], ids=["here", "everywhere"])
-def test_groups_without_data_are_no_groups_with_data(tmp_path, options):
+def test_groups_without_data_are_no_groups_with_data(tmp_path):
     with h5py.File(tmp_path / "0.h5", "w") as file:
         file["g/table"] = np.zeros(3, dtype=[("x", "i4"), ("y", "f8")])
     words = r"0\.h5: none of its groups has variables that can be ingested \('g/table': values of type"
     with pytest.raises(IngestError, match=words):
-        intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", concat_dim="step", **options)
-
-
-def test_only_groups_with_data_are_named(tmp_path):
-    with h5py.File(tmp_path / "0.h5", "w") as file:
-        file["a/table"] = np.zeros(3, dtype=[("x", "i4"), ("y", "f8")])
-        file["b/v"] = np.zeros(3)
-    with pytest.raises(IngestError, match=r"some of its groups have variables: 'b' \(source_group='b' ing"):
-        intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", concat_dim="step")
-    assert intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", **OPTIONS).summary.startswith("1 added")
+        intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", concat_dim="step", source_group="*")
 
 
 def test_a_filter_that_is_not_installed_is_named(tmp_path):

@@ -37,9 +37,6 @@ FORMATS = (hdf5, netcdf3, tiff, grib, kerchunk, zarr, n5)
 """Modules that recognise a format, in this order; `recognise` returns what parses it."""
 
 MAX_SHOWN_GROUPS = 8
-TRIED_GROUPS = 64
-"""How many groups are searched for data if there is none where it was expected."""
-
 MAX_SHOWN_BYTES = 40
 
 DEEPEST = 100
@@ -100,9 +97,7 @@ def parse_one(
             def parse(request: ParseRequest) -> ParsedFile:
                 found = format.parse(url, sources, request)
                 if found.groups:
-                    raise IngestError(
-                        _groups_text(found, request, partial(_parse_group, url, sources, request))
-                    )
+                    raise IngestError(_groups_text(found, request))
                 return rename_variables(found, request.rename)
 
             parsed = parse(request) if request.preprocess is None else run_preprocess(parse, request)
@@ -113,10 +108,6 @@ def parse_one(
         return parsed
     except Exception as error:
         return ParseFailure(url, failure_text(error))
-
-
-def _parse_group(url: str, sources: Sources, request: ParseRequest, path: str) -> ParsedFile:
-    return format_of(url, sources, None, path).parse(url, sources, replace(request, group=path))
 
 
 def failure_text(error: Exception) -> str:
@@ -135,24 +126,15 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
-def _groups_text(parsed: ParsedFile, request: ParseRequest, parse_group: Callable[[str], ParsedFile]) -> str:
-    """Why there is no data here, and which groups have some: only what source_group= would find there."""
+def _groups_text(parsed: ParsedFile, request: ParseRequest) -> str:
+    """Why there is no data here, and which groups have variables."""
     place = f"its group {request.group!r}" if request.group else "it"
     along = f" along {' and '.join(map(repr, request.dims))}" if request.dims else ""
-    groups, left_out = [], dict(parsed.left_out)
-    for path in parsed.groups[:TRIED_GROUPS]:
-        found = parse_group(path)
-        if any(variable.role == "data" for variable in found.variables.values()):
-            groups.append(path)
-        left_out |= {f"{path}/{name}": why for name, why in found.left_out.items()}
-    if not groups and len(parsed.groups) <= TRIED_GROUPS:
-        return no_variables_text(left_out)
-    groups = groups or list(parsed.groups)
-    listed, more = ", ".join(map(repr, groups[:MAX_SHOWN_GROUPS])), len(groups) > MAX_SHOWN_GROUPS
+    listed = ", ".join(map(repr, parsed.groups[:MAX_SHOWN_GROUPS]))
+    more = " and more" if len(parsed.groups) > MAX_SHOWN_GROUPS else ""
     return (
-        f"{place} has no data{along}, but some of its groups have variables: {listed}"
-        f"{' and more' if more or len(parsed.groups) > TRIED_GROUPS else ''} "
-        f"({argument('source_group', groups[0])} ingests one of them, {argument('source_group', '*')} all)"
+        f"{place} has no data{along}, but some of its groups have variables: {listed}{more} "
+        f"({argument('source_group')} names one to ingest, {argument('source_group', '*')} all)"
     )
 
 

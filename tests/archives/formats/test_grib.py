@@ -168,7 +168,7 @@ def test_values_are_those_of_gdal_and_nothing_is_copied(tmp_path):
     pytest.importorskip("gribberish")
     expected = [grib(tmp_path / f"{day}.grib2", day) for day in (1, 2, 3)]
     options = {"concat_dim": "time", "copy": "never"}
-    with pytest.raises(IngestError, match="source_group='hag/instant' ingests one of them"):
+    with pytest.raises(IngestError, match="'hag/instant'"):
         intarsia.ingest(tmp_path / "*.grib2", "memory://", **options)
     report = intarsia.ingest(tmp_path / "*.grib2", "memory://", source_group="hag/instant", **options)
     dataset = xr.open_dataset(report.repository, engine="intarsia")

@@ -258,25 +258,11 @@ class Expectations:
         absent = sorted({name for name in expected if name not in data})
         if not absent:
             return ""
-        text = f"it has no variable {', '.join(map(repr, absent))} along {self._along()} ("
-        names = self._other_names(absent, data)
-        if names:
-            text += f"{argument('rename', names)} takes {' and '.join(map(repr, names))} for it; "
-        return f"{text}{argument('missing', 'fill')} would leave a hole there)"
-
-    def _other_names(self, absent: Sequence[str], data: Mapping[str, ParsedVariable]) -> dict[str, str]:
-        """The variables of a file that may be those that it lacks, if there is one for each of them."""
-        found: dict[str, str] = {}
-        new = {name: variable for name, variable in data.items() if name not in self.data}
-        for name in absent:
-            known = self.data.get(name)
-            alike = [other for other in new if known is not None and self._fits(new[other], known)]
-            if known is not None and len(alike) > 1:
-                alike = [other for other in alike if units_of(new[other].attrs) == known.units]
-            if len(alike) != 1 or alike[0] in found:
-                return {}
-            found[alike[0]] = name
-        return found
+        return (
+            f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
+            f"({argument('rename')} finds it under another name; {argument('missing', 'fill')} would leave a "
+            "hole there)"
+        )
 
     def _units(self, file: ParsedFile) -> str:
         """What is wrong with the units and calendars of coordinates; if requested, units are converted."""
