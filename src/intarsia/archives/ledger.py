@@ -106,28 +106,6 @@ def is_moved(url: str, identity: ContentIdentity, source: str, content: str) -> 
     return url.rpartition("/")[2] == source.rpartition("/")[2] or (rest != "" and text == identity.text)
 
 
-def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
-    """Where an archive was and where it is now, from one of its files, without the common end of both URLs.
-
-    >>> prefixes_of_move("file:///data/old/2002/a.nc", "s3://bucket/2002/a.nc")
-    ('file:///data/old/', 's3://bucket/')
-    >>> prefixes_of_move("file:///data/a.nc", "file:///mnt/data/a.nc")
-    ('file:///data/', 'file:///mnt/data/')
-    """
-    before, after = old.split("/"), new.split("/")
-    names = len(before)
-    while before[-1] == after[-1] and min(_depth(before[:-1]), _depth(after[:-1])) > 0:
-        del before[-1], after[-1]
-    if len(before) == names:  # only this file moved
-        return old, new
-    return "/".join([*before, ""]), "/".join([*after, ""])
-
-
-def _depth(parts: list[str]) -> int:
-    """How many names follow `scheme://`: the host, if there is one, and directories."""
-    return sum(1 for part in parts[2:] if part)
-
-
 HEAD = "head"
 """The name of the array that holds everything small: JSON, as bytes."""
 

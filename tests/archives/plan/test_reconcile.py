@@ -287,7 +287,7 @@ def test_what_differs_is_said_in_words():
     assert difference(a[:2], a) == "shape (2,) instead of (3,)"
     assert "the largest difference is 5, at 1: 7.0 instead of 2.0" in difference(np.array([1.0, 7, 3]), a)
     texts = np.array(["a", "b"], dtype=np.dtypes.StringDType())
-    assert difference(texts, texts[::-1]) == "'a' instead of 'b' at 0"
+    assert difference(texts, texts[::-1]) == "other values"
     assert align_axes(np.zeros((2, 3)), ("y", "x"), ("x",), {}) is None
     assert not values_are_close(a, a[:2], None)
 

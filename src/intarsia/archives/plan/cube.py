@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.dataset import END_STEPS, Dataset
-from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
+from intarsia.archives.ledger import Ledger, is_moved
 from intarsia.archives.plan.axis_union import (
     GrownAxis,
     append_axis,
@@ -442,12 +442,14 @@ def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> 
         entry = cube.kept_entries[other]
         url, content = ledger.locations[entry], ledger.contents[entry]
         if is_moved(file.url, file.identity, url, content):
-            before, after = prefixes_of_move(url, file.url)
+            before, after = url, file.url
+            if (name := url.rpartition("/")[2]) == after.rpartition("/")[2]:  # its folder moved
+                before, after = before.removesuffix(name), after.removesuffix(name)
             call = f"intarsia.archives.relocate(store, {{{before!r}: {after!r}}})"
             moved = (
                 "if this is the same file in a new place, "
                 f"{advice(call, f'intarsia relocate STORE {before}={after}')} "
-                "updates its references and those of all other files; "
+                "updates its references and those of all files below that; "
             )
     else:
         url = next(each.file.url for each in cube.file_positions if each.number == other)
