@@ -55,15 +55,14 @@ class AttributeMerger:
             if name not in self._stacked:
                 yield name, _loose(variable.attrs)
 
-    def problem(self, file: ParsedFile) -> str:
-        """Why the rule refuses a file; empty if it does not."""
+    def check(self, file: ParsedFile) -> None:
+        """Raises `IngestError` if the rule refuses a file."""
         for name, own in self._of(file) if self._rule in ("no_conflicts", "identical") else ():
             problem = self._difference(name, own) if name in self._seen else ""
             if problem:
                 what = f"{name!r} differs" if name else "attributes differ"
                 option = argument("combine_attrs", "drop_conflicts")
-                return f"its {what}: {problem} ({option} leaves out what differs)"
-        return ""
+                raise IngestError(f"its {what}: {problem} ({option} leaves out what differs)")
 
     def _difference(self, name: str, own: Mapping[str, Any]) -> str:
         (known,), source = self._seen[name], self._source[name]

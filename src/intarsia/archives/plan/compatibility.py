@@ -109,7 +109,7 @@ class ExpectedCoordinate(NamedTuple):
 
 
 class Expectations:
-    """Collects what the dataset is like, and says what in each file does not fit."""
+    """Collects what the dataset is like, and refuses files that do not fit, with an `IngestError`."""
 
     def __init__(
         self, dims: tuple[str, ...], rules: IngestRules, dataset: Dataset, variables: tuple[str, ...] | None
@@ -155,9 +155,10 @@ class Expectations:
 
     def declare(self, schema: Schema) -> None:
         """Process what was declared, in place of the first file; the dataset, if there is one, has to fit."""
-        problem = self.problem(schema.file, extends=True)
-        if problem:
-            raise IngestError(f"the schema cannot be met: {problem}")
+        try:
+            self.add(schema.file, extends=True)
+        except IngestError as error:
+            raise IngestError(f"the schema cannot be met: {error}") from None
         for name, dtype in schema.dtypes.items():
             if (known := self.data.get(name)) is None:
                 continue
@@ -177,18 +178,17 @@ class Expectations:
         for part in parts:
             self.data[part] = replace(known, dims=dims, sizes=sizes, units=None)
 
-    def _unlike(self, data: Mapping[str, ParsedVariable]) -> str:
-        """Which variables of a file have different axes from those that they are stacked with."""
+    def _check_stacks(self, data: Mapping[str, ParsedVariable]) -> None:
+        """Refuse variables of a file that have different axes from those that they are stacked with."""
         firsts: dict[str, ParsedVariable] = {}
         for name, variable in data.items() if self.rules.stacks else ():
             stack = self.rules.stacks.get(name)
             first = variable if stack is None else firsts.setdefault(stack.array, variable)
             if variable.sizes != first.sizes:
                 own, other = (_axes(each.sizes, each.sizes.values()) for each in (variable, first))
-                return (
+                raise IngestError(
                     f"{name!r} has the axes {own}, but {first.name!r}, with which it is stacked, has {other}"
                 )
-        return ""
 
     def _sibling(self, name: str) -> ExpectedVariable | None:
         """A variable that is stacked with this one."""
@@ -202,8 +202,8 @@ class Expectations:
     def _along(self) -> str:
         return " and ".join(map(repr, self.dims))
 
-    def problem(self, file: ParsedFile, extends: bool = False) -> str:
-        """Why this file does not fit; empty if it does, and then it becomes part of what is expected.
+    def add(self, file: ParsedFile, extends: bool = False) -> None:
+        """Make a file that fits part of what is expected.
 
         A file that `extends` the dataset is already there, and holds only the parts that are new.
         """
@@ -212,18 +212,19 @@ class Expectations:
             self._note(file, "dimension", dim, f"there is no {dim!r}", "it is one step of it")
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
-            return f"it has no variable along {self._along()}{file.left_out_text}"
-        problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
-        problem = problem or self._units(file) or self._grid(file)
-        problem = problem or self._unlike(data)
+            raise IngestError(f"it has no variable along {self._along()}{file.left_out_text}")
+        self._check_unreadable(file, data)
+        if not extends and self.rules.missing != "fill":
+            self._check_missing(data)
+        self._check_units(file)
+        self._check_grid(file)
+        self._check_stacks(data)
         if self.attributes is not None:
-            problem = problem or self.attributes.problem(file)
+            self.attributes.check(file)
         for name, variable in data.items():
-            if not problem and (name in self.data or self._takes(name)):
-                problem = self._variable(name, variable, file)
-        if not problem:
-            self._learn(file, data)
-        return problem
+            if name in self.data or self._takes(name):
+                self._check_variable(name, variable, file)
+        self._learn(file, data)
 
     def _note(self, file: ParsedFile, kind: str, variable: str, what: str, done: str) -> None:
         self.notes.setdefault(file.url, []).append((kind, variable, what, done))
@@ -242,30 +243,26 @@ class Expectations:
         known = not self.data or self.rules.missing == "fill" or name in (self.requested or ())
         return known or self.rules.add_variables or self._sibling(name) is not None
 
-    def _unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> str:
-        """Why a file does not fit that has a variable of the dataset in a form that cannot be read."""
+    def _check_unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
+        """Refuse a file that has a variable of the dataset in a form that cannot be read."""
         for name, why in file.left_out.items():
             stack = self.rules.stacks.get(name)
             is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
             if is_part or name in self.data or name in self.concat or name in (self.requested or ()):
-                return f"its variable {name!r} cannot be read: {why}"
-        return ""
+                raise IngestError(f"its variable {name!r} cannot be read: {why}")
 
-    def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
-        if self.rules.missing == "fill":
-            return ""
+    def _check_missing(self, data: Mapping[str, ParsedVariable]) -> None:
         expected = [*self.data, *(name for name in self.requested or () if name not in self.static)]
         absent = sorted({name for name in expected if name not in data})
-        if not absent:
-            return ""
-        return (
-            f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
-            f"({argument('rename')} finds it under another name; {argument('missing', 'fill')} would leave a "
-            "hole there)"
-        )
+        if absent:
+            raise IngestError(
+                f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
+                f"({argument('rename')} finds it under another name; {argument('missing', 'fill')} would "
+                "leave a hole there)"
+            )
 
-    def _units(self, file: ParsedFile) -> str:
-        """What is wrong with the units and calendars of coordinates; if requested, units are converted."""
+    def _check_units(self, file: ParsedFile) -> None:
+        """Refuse other units and calendars of coordinates; if requested, units are converted."""
         for name, variable in list(file.variables.items()):
             own, is_time = units_of(variable.attrs), has_time_units(variable.attrs)
             if variable.role == "concat" and name in self.concat:
@@ -274,7 +271,7 @@ class Expectations:
                 if is_time and has_time_units(known.attrs):
                     calendar, theirs = calendar_of(variable.attrs), calendar_of(known.attrs)
                     if not are_comparable((calendar, theirs)):
-                        return (
+                        raise IngestError(
                             f"its {name!r} uses the calendar {calendar!r}, but that of {source} "
                             f"uses {theirs!r}: a dataset has one calendar"
                         )
@@ -288,20 +285,19 @@ class Expectations:
                     text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
                     option = reconcile.conversion_option(own, units)
                     if not self.rules.convert_units:
-                        return f"{text} ({option})" if option else text
+                        raise IngestError(f"{text} ({option})" if option else text)
                     try:
                         reconcile.convert_coordinate(file, name, units)
                     except IngestError as error:
-                        return f"{text}: {error}"
+                        raise IngestError(f"{text}: {error}") from error
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
                 units = units_of(self.static[name].variable.attrs)
                 if own != units:
                     with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
                         reconcile.convert_coordinate(file, name, units)
-        return ""
 
-    def _grid(self, file: ParsedFile) -> str:
-        """What is wrong with coordinates that should be the same everywhere; turned axes are noted."""
+    def _check_grid(self, file: ParsedFile) -> None:
+        """Refuse coordinates that should be the same everywhere, but differ; turned axes are noted."""
         axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.sizes}
         named = (str(variable.attrs.get("coordinates", "")) for variable in file.variables.values())
         listed = {name for names in named for name in names.split()}
@@ -341,13 +337,12 @@ class Expectations:
                         f" (to concatenate files along it, name {name!r} in {argument('concat_dim')}; "
                         f"{argument('group', ...)} puts files on another grid beside the others)"
                     )
-                return f"its {name!r} differs from that of {source}: {text}"
+                raise IngestError(f"its {name!r} differs from that of {source}: {text}")
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
             )
         if turned:
             self.turned[file.url] = turned
-        return ""
 
     def _note_noise(self, file: ParsedFile, name: str, own: Any, known: Any) -> None:
         """Note how coordinates differ that count as equal."""
@@ -371,23 +366,23 @@ class Expectations:
             known.attrs
         )
 
-    def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
+    def _check_variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> None:
         if variable.name != name:
             done = f"ingested under this name ({argument('rename')})"
             self._note(file, "name", name, f"called {variable.name!r}", done)
         if self.rules.copy == "never" and variable.reason:
-            return f"{name!r}: {variable.reason}, and {argument('copy', 'never')} was requested"
+            raise IngestError(f"{name!r}: {variable.reason}, and {argument('copy', 'never')} was requested")
         decoding = self.decode(file.url, name, variable)
         known = self.data.get(name)
         if known is None:
             known = self._sibling(name)
             if known is None:
-                return ""
+                return
             known = replace(known, units=None, dtype=None)
         if not self._fits(variable, known):
             expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
             own = _axes(variable.sizes, variable.sizes.values())
-            return f"{name!r} has the axes {own}, but {known.source} has {expected}"
+            raise IngestError(f"{name!r} has the axes {own}, but {known.source} has {expected}")
         units, target = units_of(variable.attrs), known.units
         if target is not None and units != target:
             ignore, done = argument("units", "ignore"), "converted on reading"
@@ -398,20 +393,21 @@ class Expectations:
                 try:
                     decoding = decoding.converted(reconcile.conversion(units, target))
                 except IngestError as error:
-                    return f"{text}: {error}"
+                    raise IngestError(f"{text}: {error}") from error
                 self._decodings[file.url, name] = decoding
                 self.converted.add((file.url, name))
             else:
                 convert = reconcile.conversion_option(units, target)
-                return f"{text} ({convert + ', ' if convert else ''}{ignore} keeps the numbers as they are)"
+                raise IngestError(
+                    f"{text} ({convert + ', ' if convert else ''}{ignore} keeps the numbers as they are)"
+                )
             self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
-            return ""  # values are rounded
-        dtype, fixed = (
-            known.dtype or known.seen,
-            known.is_declared or (known.nulls and known.dtype is not None),
-        )
-        return reconcile.type_problem(name, decoding.values, dtype, known.source, fixed=fixed)
+            return  # values are rounded
+        dtype = known.dtype or known.seen
+        fixed = known.is_declared or (known.nulls and known.dtype is not None)
+        if dtype is not None:
+            reconcile.check_type(name, decoding.values, dtype, known.source, fixed=fixed)
 
     def decode(self, url: str, name: str, variable: ParsedVariable) -> CFDecoding:
         """How the numbers of a file's variable become values, in the units of the dataset."""

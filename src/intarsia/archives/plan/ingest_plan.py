@@ -160,11 +160,10 @@ def plan_ingest(
     fitting = []
     for file in (*(file for file in files if file.url not in unchanged), *more):
         try:
-            problem = _steps_problem(file, dims) or expectations.problem(file, extends=file.url in extended)
+            _check_steps(file, dims)
+            expectations.add(file, extends=file.url in extended)
         except IngestError as error:
-            problem = str(error)
-        if problem:
-            refused[file.url] = problem
+            refused[file.url] = str(error)
         else:
             fitting.append(file)
     expand_scalars(fitting, dataset, dims, expectations.dropped)
@@ -196,17 +195,18 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(map(repr, names))
 
 
-def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
+def _check_steps(file: ParsedFile, dims: Sequence[str]) -> None:
     for dim in dims:
         steps, lengths = file.steps(dim), file.lengths(dim)
         if not lengths and not file.left_out:
-            return f"it has no variable that fits along {dim!r}"
+            raise IngestError(f"it has no variable that fits along {dim!r}")
         if steps == 0:
-            return f"it has no step along {dim!r}{file.left_out_text}"
+            raise IngestError(f"it has no step along {dim!r}{file.left_out_text}")
         for name, length in lengths.items():
             if length > steps:
-                return f"{name!r} has {length} steps along {dim!r}, but its coordinate has {steps}"
-    return ""
+                raise IngestError(
+                    f"{name!r} has {length} steps along {dim!r}, but its coordinate has {steps}"
+                )
 
 
 def _make_plan(

@@ -280,31 +280,26 @@ NUMBERS = "iuf"
 """Kinds of NumPy data types that can become one another."""
 
 
-def type_problem(
-    name: str, values: np.dtype[Any], array_dtype: np.dtype[Any] | None, source: str, *, fixed: bool
-) -> str:
-    """Why values of a type do not fit into an array; empty if they do. A `fixed` type stays as it is.
+def check_type(
+    name: str, values: np.dtype[Any], array_dtype: np.dtype[Any], source: str, *, fixed: bool
+) -> None:
+    """Refuse values of a type that does not fit into an array. A `fixed` type stays as it is.
 
-    >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
-    "'v' has values of type bool, but a.nc has float32, which cannot be combined \
-(preprocess= may give it another name, and missing='fill' takes files without 'v')"
-    >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
-    ''
+    >>> check_type("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     """
-    if array_dtype is None or values == array_dtype:
-        return ""
+    if values == array_dtype:
+        return
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
-        return (
+        raise IngestError(
             f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
             f"cannot be combined ({argument('preprocess')} may give it another name, and "
             f"{argument('missing', 'fill')} takes files without {name!r})"
         )
     if fixed and not np.can_cast(values, array_dtype, "safe"):
-        return (
+        raise IngestError(
             f"{name!r} has values of type {values}, which {array_dtype} of {source} cannot hold without loss "
             f"({argument('dtype', {name: str(array_dtype)})} rounds them)"
         )
-    return ""
 
 
 def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
