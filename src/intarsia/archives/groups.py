@@ -22,31 +22,6 @@ ALL = "*"
 """The `source_group` that means every group in the files."""
 
 
-@dataclass(frozen=True)
-class GroupWithoutData:
-    """A group without data along the dimensions: only attributes, coordinates and the like."""
-
-    path: str
-    """Its path in the files."""
-
-    file: ParsedFile
-    """Its content in the first file that has it."""
-
-    def write(self, store: Any, above: str, plans: Mapping[str, IngestPlan]) -> None:
-        """Write it below the group `above`; axes that grow are those of a dataset below it."""
-        group = open_group(store, joined_path(above, self.path), "a")
-        if not group.attrs:
-            group.update_attributes(json_attributes(self.file.attrs))
-        for name, variable in self.file.variables.items():
-            if variable.role == "concat":
-                below = (d for path, d in plans.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/")))
-                grown = next((plan.plain[name] for plan in below if name in plan.plain), None)
-                if grown is not None:
-                    write_plain(group, name, grown)
-            elif name not in group:
-                write_plain(group, name, PlainArray(variable.dims, variable.attrs, variable.loaded))
-
-
 @dataclass
 class Groups:
     """The groups of files: those with data along the dimensions, and those without."""
@@ -54,7 +29,8 @@ class Groups:
     with_data: dict[str, list[str]]
     """The files that have a group with data, by its path."""
 
-    without_data: list[GroupWithoutData]
+    without_data: dict[str, ParsedFile]
+    """Groups with only attributes, coordinates and the like, by path: what the first file has of each."""
 
     unreadable: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why."""
@@ -80,7 +56,7 @@ class Groups:
         along = set(request.dims)
         has_axes = any(set(file.new_dims) != along for file in firsts.values())
         with_data: dict[str, list[str]] = {}
-        without_data = []
+        without_data = {}
         for path, file in firsts.items():
             lacks_axes = has_axes and set(file.new_dims) == along
             names = [name for name, variable in file.variables.items() if variable.role == "data"]
@@ -88,27 +64,38 @@ class Groups:
                 with_data[path] = having[path]
             else:
                 loading = replace(request, load=(*request.load, *names))
-                without_data.append(
-                    GroupWithoutData(
-                        path, _parsed(file.url, path, sources, loading, parser) if names else file
-                    )
-                )
+                without_data[path] = _parsed(file.url, path, sources, loading, parser) if names else file
         return cls(with_data, without_data, unreadable)
 
     @property
     def left_out(self) -> dict[str, str]:
         """Variables of groups without data that are not taken, by path, and why."""
         return {
-            joined_path(group.path, name): why
-            for group in self.without_data
-            for name, why in group.file.left_out.items()
+            joined_path(path, name): why
+            for path, file in self.without_data.items()
+            for name, why in file.left_out.items()
         }
+
+    def write_without_data(self, store: Any, above: str, plans: Mapping[str, IngestPlan]) -> None:
+        """Write groups without data below the group `above`; axes that grow are those of datasets below."""
+        for path, file in self.without_data.items():
+            group = open_group(store, joined_path(above, path), "a")
+            if not group.attrs:
+                group.update_attributes(json_attributes(file.attrs))
+            below = [plan for own, plan in plans.items() if f"{own}/".startswith(f"{path}/".lstrip("/"))]
+            for name, variable in file.variables.items():
+                if variable.role == "concat":
+                    grown = next((plan.plain[name] for plan in below if name in plan.plain), None)
+                    if grown is not None:
+                        write_plain(group, name, grown)
+                elif name not in group:
+                    write_plain(group, name, PlainArray(variable.dims, variable.attrs, variable.loaded))
 
     def no_data_text(self, urls: Sequence[str]) -> str:
         """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
         if self.unreadable:
             return refusal_text(self.unreadable, len(urls))
-        url = self.without_data[0].file.url if self.without_data else urls[0]
+        url = next((file.url for file in self.without_data.values()), urls[0])
         return f"{url}: {no_variables_text(self.left_out)}"
 
 

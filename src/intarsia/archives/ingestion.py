@@ -611,8 +611,7 @@ class Ingestion:
     def _write_groups_without_data(self, store: Any, groups: Groups) -> None:
         """Write the groups without data; then all groups must open as one tree."""
         plans = {part.request.group: part.planned for part in self.parts}
-        for group in groups.without_data:
-            group.write(store, self.above, plans)
+        groups.write_without_data(store, self.above, plans)
         if problem := tree_problem(store, self.above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
