@@ -92,8 +92,7 @@ def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monk
 @pytest.mark.parametrize("batch", [1, 2, 9])
 def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_path, monkeypatch, batch):
     monkeypatch.setattr(write_plan, "MIN_REFERENCES", 4)
-    for module in (write_plan, ingest_plan):
-        monkeypatch.setattr(module, "FULL", 16)
+    monkeypatch.setattr(ingest_plan, "FULL", 16)
     report = intarsia.ingest(series[:7], tmp_path / "r", concat_dim="time", batch=batch)
     older = report.repository.lookup_branch("main")
     report = intarsia.ingest(series, report.repository, concat_dim="time", batch=batch)
@@ -116,8 +115,7 @@ def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_pat
 
 def test_what_follows_a_full_member_is_split_by_the_same_commit(series, tmp_path, monkeypatch):
     monkeypatch.setattr(write_plan, "MIN_REFERENCES", 4)
-    for module in (write_plan, ingest_plan):
-        monkeypatch.setattr(module, "FULL", 16)
+    monkeypatch.setattr(ingest_plan, "FULL", 16)
     repo = intarsia.ingest(series[:6], tmp_path / "r", concat_dim="time").repository
     parts = {each.id: each.num_chunk_refs for each in repo.list_manifest_files(repo.lookup_branch("main"))}
     assert sorted(parts.values())[-3:] == [4, 4, 16]

@@ -604,7 +604,7 @@ class Ingestion:
         for part in written:
             full = [array for array in part.planned.arrays.values() if array.full_members]
             if full:
-                config, fills = with_whole_members(config, part.group, full), True
+                config, fills = with_whole_members(config, part.group, full, part.planned.cube.dims[0]), True
         handle: icechunk.Repository = self.store.reopen(config=config) if fills else self.store
         return handle
 

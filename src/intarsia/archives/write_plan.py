@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -43,7 +43,7 @@ from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, read_stored
 from intarsia.archives.plan.coordinates import PlainArray
-from intarsia.archives.plan.ingest_plan import FULL, ArrayPlan, Contribution, GrowingMember, IngestPlan
+from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
 from intarsia.display import codecs_text, one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
@@ -350,6 +350,9 @@ MAX_REFERENCES = 100_000
 TABLE_CHUNKS = 64
 """How many chunks of a table or coordinate are in a manifest; every append rewrites the last manifest."""
 
+WHOLE = (1 << 32) - 1
+"""More chunks than any member has along an axis: the largest number that Icechunk takes."""
+
 MEMBER = "m-[0-9a-f]+"
 """The pattern of members' names."""
 
@@ -367,7 +370,7 @@ def references_a_manifest(arrays: int) -> int:
 
 
 def with_splitting(
-    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayPlan], dims: Sequence[str]
+    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dims: Sequence[str]
 ) -> bool:
     """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
 
@@ -376,15 +379,15 @@ def with_splitting(
     Existing rules stay: splitting differently would rewrite all manifests.
     """
     manifest = config.manifest or ManifestConfig()
-    existing = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
-    rules = {condition: dict(sizes) for condition, sizes in existing}
+    rules = {} if manifest.splitting is None else manifest.splitting.to_dict()
+    existing = len(rules)
     if _path(group, f"[^/]+/{MEMBER}") not in rules:
-        rules |= _rules_of_arrays(group, list(arrays))
+        rules |= _rules_of_arrays(group, arrays, dims[0])
     rules.setdefault(
         ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
     )
     rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
-    if len(rules) == len(existing):
+    if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
     if manifest.preload is None:  # otherwise every session would read some of the many small ones
@@ -396,7 +399,7 @@ def with_splitting(
 
 
 def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, arrays: Sequence[ArrayPlan]
+    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dim: str
 ) -> icechunk.RepositoryConfig:
     """The configuration for a commit that fills members of these arrays: each of them gets one manifest.
 
@@ -405,16 +408,9 @@ def with_whole_members(
     """
     manifest = config.manifest or ManifestConfig()
     existing = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    # the last file may have made it longer; a part is written as a whole
-    names = _by_size(arrays, 2 * FULL)
-    members = {array.name: array.full_members for array in arrays}
-    rules = {
-        _path(group, _any_of(f"{name}/{own}" for name in names[each] for own in members[name])): _along(
-            re.escape(each[0]), each[1]
-        )
-        for each in names
-    }
-    manifest.splitting = ManifestSplittingConfig.from_dict(rules | existing)
+    members = _any_of(f"{array.name}/{name}" for array in arrays for name in array.full_members)
+    rule = {_path(group, members): _along(re.escape(dim), WHOLE)}
+    manifest.splitting = ManifestSplittingConfig.from_dict(rule | existing)
     config.manifest = manifest
     return config
 
@@ -433,31 +429,26 @@ def _along(dims: str, size: int) -> dict[Any, int]:
     return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
 
 
-def _rules_of_arrays(group: str, arrays: Sequence[ArrayPlan]) -> dict[ManifestSplitCondition, dict[Any, int]]:
+def _rules_of_arrays(
+    group: str, arrays: Collection[ArrayPlan], dim: str
+) -> dict[ManifestSplitCondition, dict[Any, int]]:
     """A rule for each size among the arrays; the last rule names no array.
 
     Icechunk applies the first rule that fits. The last one is for most arrays, and for those that come later.
     """
-    names = _by_size(arrays, references_a_manifest(len(arrays)))
+    names: dict[int, list[str]] = {}
+    for array in arrays:
+        if size := _steps_of(array, dim, references_a_manifest(len(arrays))):
+            names.setdefault(size, []).append(array.name)
     rules = {}
-    for last, each in enumerate(sorted(names, key=lambda each: len(names[each])), start=1 - len(names)):
-        which = "[^/]+" if last == 0 else _any_of(names[each])
-        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(each[0]), each[1])
+    for last, size in enumerate(sorted(names, key=lambda size: len(names[size])), start=1 - len(names)):
+        which = "[^/]+" if last == 0 else _any_of(names[size])
+        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(dim), size)
     return rules
 
 
-def _by_size(arrays: Iterable[ArrayPlan], references: int) -> dict[tuple[str, int], list[str]]:
-    """The names of arrays, by the dimension that grows and how many chunks along it have `references`."""
-    names: dict[tuple[str, int], list[str]] = {}
-    for array in arrays:
-        if size := _steps_of(array, references):
-            names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
-    return names
-
-
-def _steps_of(array: ArrayPlan, limit: int) -> int:
-    """How many chunks along the dimension that grows have `most` references; 0 if there are none."""
-    dim = array.dims[array.growing[0]]
+def _steps_of(array: ArrayPlan, dim: str, limit: int) -> int:
+    """How many chunks along the dimension that grows have `limit` references; 0 if there are none."""
     grids = [
         (each.variable.ranges.grid, each.variable.dims.index(dim))
         for each in array.contributions

@@ -121,11 +121,7 @@ class IngestPlan:
     def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
         for array in self.arrays.values():
-            array.attrs = {
-                key: value
-                for key, value in combined.applied(array.name, array.attrs).items()
-                if key not in PACKING
-            }
+            array.attrs = combined.applied(array.name, array.attrs)
         for name, each in self.plain.items():
             self.plain[name] = replace(each, attrs=combined.applied(name, each.attrs))
         known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
