@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OVERRIDE = "override"
 """The rule under which the first file's attributes stay, so that there is nothing to combine."""
 
+REFUSING = ("no_conflicts", "identical")
+"""The rules that refuse files."""
+
 KEPT = frozenset((*MEANING, *MENTIONS))
 """Attributes that say what numbers mean or belong to: always those of the first file, whatever the rule."""
 
@@ -57,7 +60,7 @@ class AttributeMerger:
 
     def check(self, file: ParsedFile) -> None:
         """Raises `IngestError` if the rule refuses a file."""
-        for name, own in self._of(file) if self._rule in ("no_conflicts", "identical") else ():
+        for name, own in self._of(file):
             problem = self._difference(name, own) if name in self._seen else ""
             if problem:
                 what = f"{name!r} differs" if name else "attributes differ"

@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.archives.cf import CFDecoding, json_attributes
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import OVERRIDE, AttributeMerger
+from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
@@ -122,11 +122,9 @@ class Expectations:
         """Variables that are the same in all files."""
         self.requested = variables
         self.has_variables = not dataset.is_new
-        self.attributes = (
-            None
-            if rules.combine_attrs == OVERRIDE
-            else AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
-        )
+        self.attributes: AttributeMerger | None = None
+        if rules.combine_attrs in REFUSING:
+            self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.notes: dict[str, list[tuple[str, str, str, str]]] = {}
         """How files differ although they fit, by URL: kind, variable, how, and what is done about it."""
