@@ -346,12 +346,10 @@ def default_batch_size(before: int) -> int:
     return max(BATCH_FILES, before // BATCH_SHARE)
 
 
-def bytes_held(result: ParsedFile | ParseFailure) -> int:
+def bytes_held(file: ParsedFile) -> int:
     """Roughly how much memory a parsed file takes until it is committed."""
-    if not isinstance(result, ParsedFile):
-        return len(result.reason)
     total = 0
-    for variable in result.variables.values():
+    for variable in file.variables.values():
         total += VARIABLE_BYTES
         if variable.values is not None and variable.role != "static":  # static ones are kept once
             total += variable.values.nbytes
@@ -771,20 +769,21 @@ class DatasetIngestion:
 
     def take(self, parsed: ParsedFile | ParseFailure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
-        if parsed.url in self.unreadable:
-            parsed = ParseFailure(parsed.url, self.unreadable[parsed.url])
-        result = add_coordinates(parsed, self.request.dims, self.coordinate_sources)
-        if isinstance(result, ParsedFile) and result.url in self.unchanged:
-            self.again.append(result)
-        elif not isinstance(result, ParsedFile):
-            self.failures[result.url] = result.reason
-        elif self.replace or result.url not in self.changed:
-            self.parsed.append(result)
-        else:
-            self.failures[result.url] = (
-                f"it has changed since it was ingested ({argument('replace', True)} ingests it again)"
-            )
-        return bytes_held(result)
+        try:
+            if parsed.url in self.unreadable:
+                raise IngestError(self.unreadable[parsed.url])
+            if isinstance(parsed, ParseFailure):
+                raise IngestError(parsed.reason)
+            add_coordinates(parsed, self.request.dims, self.coordinate_sources)
+            if parsed.url in self.changed and not self.replace:
+                raise IngestError(
+                    f"it has changed since it was ingested ({argument('replace', True)} ingests it again)"
+                )
+        except IngestError as error:
+            self.failures[parsed.url] = str(error)
+            return 0
+        (self.again if parsed.url in self.unchanged else self.parsed).append(parsed)
+        return bytes_held(parsed)
 
     def read_end(self, session: icechunk.Session) -> Dataset | None:
         """The end of the dataset, if the files of this batch need no more; otherwise None."""

@@ -235,40 +235,33 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
 
 
 def add_coordinates(
-    result: ParsedFile | ParseFailure, dims: tuple[str, ...],
-    coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
-) -> ParsedFile | ParseFailure:  # fmt: skip
+    file: ParsedFile, dims: tuple[str, ...], coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]]
+) -> None:
     """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
-    if isinstance(result, ParseFailure):
-        return result
-    _name_units_of_bounds(result)
-    _unpack_narrow(result)
+    _name_units_of_bounds(file)
+    _unpack_narrow(file)
     for dim in reversed(dims):
-        if dim in result.new_dims:
-            known = [each for variable in result.variables.values() for each in variable.dims]
-            has_coordinate = dim in coordinate_sources or dim in result.variables
+        if dim in file.new_dims:
+            known = [each for variable in file.variables.values() for each in variable.dims]
+            has_coordinate = dim in coordinate_sources or dim in file.variables
             if not has_coordinate and is_misspelt(dim, known):
-                return ParseFailure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
-            for variable in result.variables.values():
+                raise IngestError(f"it has no dimension {dim!r}: {names_text(dim, known)}")
+            for variable in file.variables.values():
                 if variable.role == "data":
                     _with_new_axis(variable, dim)
-            scalar = result.variables.get(dim)
+            scalar = file.variables.get(dim)
             if scalar is not None and scalar.values is not None and scalar.values.size == 1:
                 scalar.dims, scalar.shape = (dim,), (1,)
                 scalar.values = scalar.values.reshape(1)
     for dim, source in coordinate_sources.items():
         try:
-            value = source(result)
+            value = source(file)
         except Exception as error:
-            return ParseFailure(result.url, f"its {dim!r} cannot be determined: {error}")
+            raise IngestError(f"its {dim!r} cannot be determined: {error}") from error
         if value is not None:
-            result.variables[dim] = _coordinate(dim, value)
-        elif dim not in result.variables:
-            return ParseFailure(
-                result.url,
-                f"its {dim!r} cannot be determined: it has none, and None was given for it",
-            )
-    return result
+            file.variables[dim] = _coordinate(dim, value)
+        elif dim not in file.variables:
+            raise IngestError(f"its {dim!r} cannot be determined: it has none, and None was given for it")
 
 
 def _with_new_axis(variable: ParsedVariable, dim: str) -> None:

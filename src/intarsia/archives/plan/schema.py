@@ -59,9 +59,13 @@ def read_schema(
     """
     if isinstance(declaration, str | os.PathLike):
         (url,) = sources.expand(declaration) or [""]
-        parsed = add_coordinates(parse_one(url, sources, request, parser), request.dims, coordinate_sources)
-        if not isinstance(parsed, ParsedFile):
-            raise IngestError(f"the schema {url} cannot be read: {parsed.reason}")
+        parsed = parse_one(url, sources, request, parser)
+        try:
+            if not isinstance(parsed, ParsedFile):
+                raise IngestError(parsed.reason)
+            add_coordinates(parsed, request.dims, coordinate_sources)
+        except IngestError as error:
+            raise IngestError(f"the schema {url} cannot be read: {error}") from error
         data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
         return Schema(parsed, {name: CFDecoding.of(v.dtype, v.attrs).values for name, v in data.items()})
     if isinstance(declaration, Mapping) and not hasattr(declaration, "data_vars"):
@@ -89,9 +93,8 @@ def _schema(declared: Iterable[Declared], attrs: dict[str, Any], request: ParseR
     file = ParsedFile(
         THE_SCHEMA, ContentIdentity(0, None), "schema", variables, attrs, new_dims=found.new_dims
     )
-    completed = add_coordinates(file, request.dims, {})
-    assert isinstance(completed, ParsedFile)
-    return Schema(completed, dtypes)
+    add_coordinates(file, request.dims, {})
+    return Schema(file, dtypes)
 
 
 def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Declared]:
