@@ -15,6 +15,8 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.errors import ReadError
 
 type Index = tuple[int, ...]
@@ -104,19 +106,26 @@ def _key(array: zarr.Array[Any], index: Index) -> str:
 def _refer(
     source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, ChunkRef]
 ) -> None:
-    """Copy references. Icechunk does not give out checksums, so each source is read once, which checks the
-    old reference, and the new one is valid from now on; rounded up, because Icechunk keeps whole seconds."""
+    """Copy references, with their checksums if the files of the repository show them.
+
+    Otherwise each source is read once: that checks the old reference, and the new one is valid from now on.
+    """
     store: Any = target.store
-    now = datetime.datetime.fromtimestamp(math.ceil(time.time()), datetime.UTC)
-    sync(_touch(source.store, [_key(source, move.source) for move in moves]))
+    session = fetcher_for(source.store)
+    known = session.checksums(source.path, source.ndim) if isinstance(session, IcechunkSession) else None
+    if known is not None:
+        marks = dict(zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True))
+    else:
+        now = math.ceil(time.time())  # Icechunk keeps whole seconds
+        sync(_touch(source.store, [_key(source, move.source) for move in moves]))
+        marks = {move.source: now for move in moves}
     specs = []
     for move in moves:
         _, location, offset, length, _ = refs[move.source]
-        specs.append(
-            icechunk.VirtualChunkSpec(
-                list(move.target), location, offset, length, last_updated_at_checksum=now
-            )
-        )
+        mark = marks[move.source]
+        etag, moment = (mark, None) if isinstance(mark, str) else (None, mark)
+        changed = None if moment is None else datetime.datetime.fromtimestamp(moment, datetime.UTC)
+        specs.append(icechunk.VirtualChunkSpec(list(move.target), location, offset, length, etag, changed))
     failed = store.set_virtual_refs(target.path, specs, validate_containers=True)
     if failed:
         raise ReadError(

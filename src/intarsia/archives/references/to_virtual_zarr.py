@@ -5,7 +5,6 @@ Programs that read Zarr v3 with Icechunk open them without intarsia: nothing in 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import icechunk
@@ -13,14 +12,11 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
-from intarsia._icechunk import safe_store
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.coordinates import PlainArray
-from intarsia.archives.references.uniform_parts import EXPORT, ChunkReference, UniformArray, uniform_parts
+from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
 from intarsia.archives.write_plan import write_plain
-from intarsia.engine.fetch.icechunk import IcechunkSession
-from intarsia.engine.fetch.icechunk_checksums import Checksum
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.progress import Progress
@@ -31,12 +27,10 @@ class VirtualParts:
 
     def __init__(self, store: icechunk.IcechunkStore, path: str) -> None:
         self._dataset = Dataset.read(store, path)
-        self._session = IcechunkSession(safe_store(store))
         self._parts = list(uniform_parts(self._dataset, path))
         for part in self._parts:
             for array in part.arrays:
                 _check_known_without_intarsia(array)
-        self._checksums: dict[str, dict[tuple[int, ...], Checksum] | None] = {}
 
     def write(self, group: zarr.Group, progress: Progress) -> None:
         """Write each part into a group of its own, or the only one into `group` itself.
@@ -51,48 +45,12 @@ class VirtualParts:
             for loaded in part.loaded:
                 write_plain(target, loaded.name, PlainArray(loaded.dims, loaded.attrs, loaded.values))
             for array in part.arrays:
-                self._write_array(target, array)
+                created = _create(target, array)
+                if array.member is not None:
+                    moves = [ChunkMove(chunk.member_index, chunk.index) for chunk in array.stored_chunks()]
+                    copy_chunks(array.member, created, moves)
                 done += 1
                 progress(done, total)
-
-    def _write_array(self, group: zarr.Group, array: UniformArray) -> None:
-        target = _create(group, array)
-        if array.member is None:
-            return
-        checksums = self._checksums_of(array.member)
-        specs, moves = [], []
-        for chunk in array.stored_chunks():
-            if chunk.location and checksums is not None:
-                specs.append(_reference(chunk, checksums.get(chunk.member_index)))
-            else:  # copies check each source, and refer to it as it is now
-                moves.append(ChunkMove(chunk.member_index, chunk.index))
-        store: Any = target.store
-        failed = specs and store.set_virtual_refs(target.path, specs, validate_containers=True)
-        if failed:
-            raise UnreachableMembersError(
-                f"{len(failed)} chunks of {array.name} lie in files that no virtual chunk container covers.\n"
-                f"  {EXPORT}"
-            )
-        if moves:
-            copy_chunks(array.member, target, moves)
-
-    def _checksums_of(self, member: zarr.Array[Any]) -> dict[tuple[int, ...], Checksum] | None:
-        """The checksums of the references of a member; None if they are not known."""
-        if member.path not in self._checksums:
-            known = self._session.checksums(member.path, member.ndim)
-            self._checksums[member.path] = known and dict(
-                zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True)
-            )
-        return self._checksums[member.path]
-
-
-def _reference(chunk: ChunkReference, checksum: Checksum) -> icechunk.VirtualChunkSpec:
-    """A reference to the version of the source file that the dataset refers to."""
-    etag = checksum if isinstance(checksum, str) else None
-    time = datetime.fromtimestamp(checksum, UTC) if isinstance(checksum, int) else None
-    return icechunk.VirtualChunkSpec(
-        list(chunk.index), chunk.location, chunk.offset, chunk.nbytes, etag, time
-    )
 
 
 def _check_known_without_intarsia(array: UniformArray) -> None:
