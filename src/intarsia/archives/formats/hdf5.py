@@ -222,11 +222,14 @@ class HDF5Group(SourceGroup):
     def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
         """All values of a variable."""
         header = self.headers[variable.name]
-        if header.virtual is not None:
-            variable.absent = tuple(header.virtual.sources.absent)
+        is_numeric = header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text
         with explain_failure(header.id):
-            if header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text:
-                return header.read(variable.dtype)
+            if header.virtual is not None:
+                variable.absent = tuple(header.virtual.sources.absent)
+            elif is_numeric:  # h5py's own interface takes longer
+                values = np.empty(header.shape, dtype=variable.dtype)
+                header.id.read(library().h5s.ALL, library().h5s.ALL, values)
+                return values
             values = load_values(header.dataset, variable)
         return values.view(variable.dtype) if values.dtype.kind == "b" else values
 
@@ -392,26 +395,8 @@ class Header:
 
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
-        h5ds, h5r = library().h5ds, library().h5r
-        scales: list[Any] = []
-        if self.virtual is not None:  # HDF5 would ask for its shape, and so for its sources
-            listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
-            return [h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
-        for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
-            of_axis: list[Any] = []
-            if h5ds.get_num_scales(self.id, axis):
-                h5ds.iterate(self.id, axis, of_axis.append, 0)
-            scales.append(of_axis[0] if of_axis else None)
-        return scales
-
-    def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """All numbers, with the same type in this machine's byte order."""
-        if self.virtual is not None:
-            return np.asarray(self.dataset[...], dtype=dtype)
-        everything = library().h5s.ALL
-        values = np.empty(self.shape, dtype=dtype)
-        self.id.read(everything, everything, values)
-        return values
+        listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
+        return [library().h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
 
 
 def is_variable(dataset: Any) -> bool:
