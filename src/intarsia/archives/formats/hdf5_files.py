@@ -165,10 +165,11 @@ class HDF5Files(ExitStack):
 def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
     """The identifier of the object at a path, and the file that it is in.
 
-    Raises `OtherFileError` if a link on the way leads to what cannot be read, `KeyError` if nothing is there.
+    Raises `OtherFileError` if a link on the way leads to what cannot be read, `KeyError` if nothing is there:
+    with what the last link says.
     """
     h5py = library()
-    here, names, followed = group, [path], 0
+    here, names, followed, leads_to = group, [path], 0, repr(text(path))
     while names:
         name, *names = names
         if b"/" in name:
@@ -179,7 +180,7 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
         if name in (b"", b"."):
             continue
         if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
-            raise KeyError(text(path))
+            raise KeyError(leads_to)
         kind = here.links.get_info(name).type
         if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
             followed += 1
@@ -188,17 +189,18 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
         if kind == h5py.h5l.TYPE_HARD:
             here = h5py.h5o.open(here, name)
         elif kind == h5py.h5l.TYPE_SOFT:
+            leads_to = repr(text(here.links.get_val(name)))
             names = [here.links.get_val(name), *names]
         elif kind == h5py.h5l.TYPE_EXTERNAL:
             other, target = here.links.get_val(name)
-            link = f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(other)}"
+            leads_to = f"{text(target)!r} in the file {os.fsdecode(other)}"
             try:
                 url = file.files.locate(os.fsdecode(other), file, LINK_PREFIX)
                 if url is None:
                     raise OtherFileError("it does not exist")
                 file = file.files.open(url)
             except OtherFileError as error:
-                raise OtherFileError(f"{link}: {error}") from None
+                raise OtherFileError(f"{text(name)!r} is an external link to {leads_to}: {error}") from None
             here, names = h5py.h5o.open(file.id, b"/"), [target, *names]
         else:
             raise OtherFileError(f"{text(name)!r} is a link of the unknown type {kind}")
@@ -215,8 +217,8 @@ def objects_in(
             continue
         try:
             item, where = find(file, group, name)
-        except KeyError:
-            left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not there"
+        except KeyError as error:
+            left_out[text(name)] = f"it is a link to {error.args[0]}, which is not there"
         except OtherFileError as error:
             left_out[text(name)] = str(error)
         else:
@@ -227,17 +229,6 @@ def objects_in(
                     f"{argument('source_group', f'{path}/{text(name)}'.strip('/'))} ingests"
                 )
     return found, left_out
-
-
-def _target(group: Any, name: bytes) -> str:
-    h5py = library()
-    kind = group.links.get_info(name).type
-    if kind == h5py.h5l.TYPE_HARD:
-        return "an object"
-    target = group.links.get_val(name)
-    if kind == h5py.h5l.TYPE_SOFT:
-        return repr(text(target))
-    return f"{text(target[1])!r} in the file {os.fsdecode(target[0])}"
 
 
 def check_external_files(plist: Any, file: HDF5File) -> None:
@@ -268,29 +259,16 @@ FURTHEST = 1 << 63
 """HDF5 counts modulo twice this: so long a step leads backwards, or nowhere."""
 
 
-class HeapReader(io.RawIOBase):
+class HeapReader:
     """Reads for HDF5, and refuses a global heap with a step that does not lead forwards."""
 
     def __init__(self, reader: Any) -> None:
-        self._reader = reader
+        self.read, self.seek, self.tell = reader.read, reader.seek, reader.tell
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        at: int = self._reader.seek(offset, whence)
-        return at
-
-    def tell(self) -> int:
-        at: int = self._reader.tell()
-        return at
-
-    def readinto(self, buffer: Any, /) -> int:
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, as HDF5 reads."""
         start = self.tell()
-        content = self._reader.read(len(buffer))
+        content = self.read(len(buffer))
         buffer[: len(content)] = content
         heap = content.find(SIGNATURE)
         if heap >= 0:
@@ -300,9 +278,9 @@ class HeapReader(io.RawIOBase):
 
     def _check(self, start: int) -> None:
         self.seek(start)
-        head = self._reader.read(HEAD.size)
+        head = self.read(HEAD.size)
         size = HEAD.unpack(head)[1] if len(head) == HEAD.size else 0
-        if is_endless(head + self._reader.read(max(0, min(size, MAX_HEAP_BYTES) - HEAD.size))):
+        if is_endless(head + self.read(max(0, min(size, MAX_HEAP_BYTES) - HEAD.size))):
             raise OSError(
                 f"the global heap at byte {start} is damaged: "
                 "free space in it has no length, or an object in it is larger than any file"
