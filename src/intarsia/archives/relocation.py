@@ -9,7 +9,7 @@ has the known size, and all the bytes that are referenced.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import PurePath
@@ -161,8 +161,8 @@ class _Move:
     identities: dict[str, ContentIdentity] = field(default_factory=dict)
     """The identities of the files at their new URLs."""
 
-    tables: dict[str, ChunkTable] = field(default_factory=dict)
-    """The chunks of every array that refers to moved files."""
+    tables: dict[str, tuple[ChunkTable, list[int]]] = field(default_factory=dict)
+    """The chunks of every array that refers to moved files, and which of them do."""
 
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     """The sources of every dataset with moved files."""
@@ -181,21 +181,17 @@ class _Move:
 
     def look(self) -> None:
         """Find all references to moved files, and the files in their new places; refuse what does not fit."""
-        root = open_group(self.store, "", "r")
-        for group in groups_below(root, inside_arrays=True):
-            if LEDGER in group and not is_logical(group):
-                ledger = read_ledger(group)
-                own = zip(ledger.locations, ledger.contents, strict=True)
-                moved = {url: text for url, text in own if self.moved(url) is not None}
-                if moved:
-                    self.ledgers[group.path] = ledger
-                    self.contents |= moved
+        for group in groups_below(open_group(self.store, "", "r"), inside_arrays=True):
+            if is_logical(group):
+                names = list(LogicalArrayHandle.load(group).manifest.members)
+            else:
+                names = list(group.array_keys())
+                if LEDGER in group:
+                    self._look_into_ledger(group)
+            for name in names:
+                self._look_into_array(f"{group.path}/{name}".strip("/"))
         needed: dict[str, int] = {}
-        for path, ndim in _arrays(root):
-            table = chunk_table(self.store, path, ndim)
-            rows = [i for i in np.flatnonzero(table.kind == VIRTUAL) if self.moved(table.location[i])]
-            if rows:
-                self.tables[path] = table
+        for table, rows in self.tables.values():
             for i in rows:
                 url = self._source_of(table.location[i])
                 end = int(table.offset[i] + table.nbytes[i])
@@ -207,6 +203,21 @@ class _Move:
                 command="intarsia sources STORE lists what it refers to",
             )
         self._check(needed)
+
+    def _look_into_ledger(self, group: zarr.Group) -> None:
+        ledger = read_ledger(group)
+        entries = zip(ledger.locations, ledger.contents, strict=True)
+        moved = {url: entry for url, entry in entries if self.moved(url) is not None}
+        if moved:
+            self.ledgers[group.path] = ledger
+            self.contents |= moved
+
+    def _look_into_array(self, path: str) -> None:
+        table = chunk_table(self.store, path)
+        virtual = np.flatnonzero(table.kind == VIRTUAL).tolist()
+        rows = [i for i in virtual if self.moved(table.location[i]) is not None]
+        if rows:
+            self.tables[path] = table, rows
 
     def _source_of(self, url: str) -> str:
         """The source that a file belongs to: a directory above it, such as a Zarr store, or the file."""
@@ -248,9 +259,10 @@ class _Move:
         for path, ledger in self.ledgers.items():
             self._put(ledger)
             write_ledger(ledger, open_group(store, path, "r+"))
-        chunks = sum(self._rewrite(store, path, table) for path, table in self.tables.items())
-        marks = {url: split_entry(entry)[0] for url, entry in self.contents.items()}
-        unmarked = sum(self.identities[url].text != mark for url, mark in marks.items())
+        for path, (table, rows) in self.tables.items():
+            self._rewrite(store, path, table, rows)
+        chunks = sum(len(rows) for _, rows in self.tables.values())
+        unmarked = sum(self.identities[url].text != split_entry(e)[0] for url, e in self.contents.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
 
     def _put(self, ledger: Ledger) -> None:
@@ -264,30 +276,15 @@ class _Move:
                 times[row] = None if identity.modified is None else identity.modified.timestamp()
         ledger.locations, ledger.contents, ledger.modified_times = urls, contents, times
 
-    def _rewrite(self, store: Any, path: str, table: ChunkTable) -> int:
+    def _rewrite(self, store: Any, path: str, table: ChunkTable, rows: Sequence[int]) -> None:
         specs = []
-        for i in np.flatnonzero(table.kind == VIRTUAL).tolist():
+        for i in rows:
             url = table.location[i]
-            moved = self.moved(url)
-            if moved is None:
-                continue
             mark = self.identities[self._source_of(url)].checksum
+            etag, moment = (mark, None) if isinstance(mark, str) else (None, mark)
+            place = int(table.offset[i]), int(table.nbytes[i])
             specs.append(
-                icechunk.VirtualChunkSpec(
-                    table.index[i].tolist(), moved, int(table.offset[i]), int(table.nbytes[i]),
-                    mark if isinstance(mark, str) else None, None if isinstance(mark, str) else mark,
-                )
-            )  # fmt: skip
+                icechunk.VirtualChunkSpec(table.index[i].tolist(), self.moved(url), *place, etag, moment)
+            )
         if store.set_virtual_refs(path, specs):
             raise IngestError(f"references of {path} were refused: no container covers {specs[0].location}")
-        return len(specs)
-
-
-def _arrays(root: zarr.Group) -> Iterator[tuple[str, int]]:
-    """All arrays that may refer to files: the members of logical arrays, and plain arrays."""
-    for group in groups_below(root, inside_arrays=True):
-        if is_logical(group):
-            manifest = LogicalArrayHandle.load(group).manifest
-            yield from ((f"{group.path}/{name}".strip("/"), manifest.ndim) for name in manifest.members)
-        else:
-            yield from ((array.path, array.ndim) for _, array in group.arrays())

@@ -611,18 +611,6 @@ CHUNK_BYTES = 1 << 22
 NO_CODECS: tuple[dict[str, Any], ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 
 
-@dataclass(frozen=True)
-class VirtualSource:
-    """A dataset that a virtual one is made of, or a part of it."""
-
-    file: str
-    """The name of its file, for the file of the virtual dataset."""
-
-    dataset: str
-    part: VariablePart
-    """The dataset, and where it is seen."""
-
-
 @dataclass
 class VirtualSources:
     """What a virtual dataset is made of."""
@@ -630,7 +618,9 @@ class VirtualSources:
     shape: tuple[int, ...] = ()
     """Its own shape: it may grow with its sources."""
 
-    found: list[VirtualSource] = field(default_factory=list)
+    found: list[tuple[str, str, VariablePart]] = field(default_factory=list)
+    """The name of a file, for the file of the virtual dataset; a dataset in it; and where that is seen."""
+
     absent: dict[str, None] = field(default_factory=dict)
     """Sources that do not exist."""
 
@@ -743,7 +733,7 @@ class VirtualDataset:
             length = 0 if grows is None else counts[grows]
             if 0 not in counts:
                 part = correspondence(self._describe(header), virtual, source, counts, seen)
-                sources.found.append(VirtualSource(name, dataset, part))
+                sources.found.append((name, dataset, part))
         return length
 
     def _describe(self, header: Header) -> ParsedVariable:
@@ -784,7 +774,7 @@ class VirtualDataset:
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable of parts, with the ranges of their chunks; or the reason why only a copy will do."""
         sources, shape, dtype = self.sources, variable.shape, self._header.dtype
-        parts = [each.part for each in sources.found]
+        parts = [part for *_, part in sources.found]
         chunks = list(shape)
         for axis, size in zip(parts[0].axes, parts[0].stored.chunks, strict=True) if parts else ():
             if axis is not None:
@@ -832,21 +822,21 @@ class VirtualDataset:
         chosen = (slice(None),) * len(shape) if selection is ... else selection
         box = [each.indices(n)[:2] for each, n in zip(chosen, shape, strict=True)]
         values = np.full([b - a for a, b in box], dataset.fillvalue, dtype=dataset.dtype)
-        for each in self.sources.found:
+        for file, name, part in self.sources.found:
             source = None
-            for spans in product(*each.part.places):
+            for spans in product(*part.places):
                 cut = [span.cut(a, b) for span, (a, b) in zip(spans, box, strict=True)]
                 seen = [span for span in cut if span is not None]
                 if len(seen) < len(cut):
                     continue
                 if source is None:
-                    header = self._open(each.file, each.dataset)
+                    header = self._open(file, name)
                     if header is None:
-                        raise FileNotFoundError(f"there is no {each.dataset!r} in {each.file} any more")
+                        raise FileNotFoundError(f"there is no {name!r} in {file} any more")
                     source = header.dataset.astype(dataset.dtype)
                 taken = tuple(
                     index if axis is None else slice(seen[axis].first, seen[axis].first + seen[axis].length)
-                    for axis, index in zip(each.part.axes, each.part.indices, strict=True)
+                    for axis, index in zip(part.axes, part.indices, strict=True)
                 )
                 put = tuple(slice(s.start - a, s.stop - a) for s, (a, _) in zip(seen, box, strict=True))
                 values[put] = np.reshape(source[taken], [span.length for span in seen])
