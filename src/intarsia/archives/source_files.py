@@ -14,7 +14,6 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.engine.fetch.symlinks import FOLLOW
+from intarsia.engine.thread_pool import run_in_threads
 from intarsia.errors import IngestError, argument
 from intarsia.extras import import_extra
 from intarsia.versions.storage_options import FILE, for_obstore, scheme_of, source_options
@@ -512,13 +512,14 @@ def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, ContentI
 
 def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
     """The result of a function that waits for a store, for every URL; in a few threads."""
-    names = list(urls)
-    shares = [names[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(names)))]
+    names = list(dict.fromkeys(urls))
     results: dict[str, R] = {}
-    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-        batches = pool.map(lambda share: [function(url) for url in share], shares)
-        for share, values in zip(shares, batches, strict=True):
-            results |= dict(zip(share, values, strict=True))
+    left = iter(names)  # `next` on it is atomic
+
+    def one(url: str) -> None:
+        results[url] = function(url)
+
+    run_in_threads(lambda: next(left, None), one, threads=min(HEADS_AT_ONCE, len(names)))
     return {name: results[name] for name in names}
 
 

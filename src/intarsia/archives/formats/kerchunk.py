@@ -43,19 +43,15 @@ class KerchunkParser(SourceParser):
 
     def _documents(self, url: str) -> Mapping[str, Any]:
         """Metadata by key; in a JSON file, also the references."""
-        if self.is_table:
-            table: Mapping[str, Any] = json.loads(self.sources.get(f"{url.rstrip('/')}/.zmetadata"))[
-                "metadata"
-            ]
-            return table
-        document = json.loads(self.sources.get(url))
+        place, key = (f"{url.rstrip('/')}/.zmetadata", "metadata") if self.is_table else (url, "refs")
+        document = json.loads(self.sources.get(place))
         if document.get("gen"):
             raise IngestError(
                 "its references are generated from a pattern ('gen'), which is not supported: write each one "
                 "out"
             )
-        references: Mapping[str, Any] = document.get("refs", document)
-        return references
+        documents: Mapping[str, Any] = document.get(key, document)
+        return documents
 
 
 def _check_keys(documents: Iterable[str], ndims: Mapping[str, int]) -> None:

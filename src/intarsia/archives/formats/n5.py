@@ -7,7 +7,6 @@ from lzma import FORMAT_XZ
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
@@ -80,20 +79,17 @@ class N5Parser(SourceParser):
         metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
         chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
         grid = chunk_grid(metadata["shape"], chunk_shape)
-        paths = np.full(grid, "", dtype=np.dtypes.StringDType())
-        lengths = np.zeros(grid, dtype=np.uint64)
         store, root = self.sources.resolve(url)
+        entries = {}
         for batch in import_extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
             for meta in batch:
                 parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
-                if len(parts) == ndim and all(part.isdecimal() for part in parts):
-                    index = tuple(int(part) for part in parts)
-                    if all(i < n for i, n in zip(index, grid, strict=True)):
-                        paths[index] = f"{url}/{'/'.join(parts)}"
-                        lengths[index] = meta["size"]
-        manifest = manifests.ChunkManifest.from_arrays(
-            paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
-        )
+                if len(parts) != ndim or not all(map(str.isdecimal, parts)):
+                    continue
+                if all(int(part) < n for part, n in zip(parts, grid, strict=True)):
+                    place = f"{url}/{'/'.join(parts)}"
+                    entries[".".join(parts)] = {"path": place, "offset": 0, "length": meta["size"]}
+        manifest = manifests.ChunkManifest(entries, shape=grid)
         return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
 
 

@@ -130,7 +130,8 @@ class VirtualGroup(SourceGroup):
         array = self._node.arrays[variable.name]
         ranges = _ranges_of(array)
         ranges.move(self._links.follow(ranges.urls()))
-        _rename(ranges, _as_parsers_take_it(self._url), self._url)
+        if (name := _as_parsers_take_it(self._url)) != self._url:
+            ranges.move({url: url.replace(name, self._url, 1) for url in ranges.urls()})
         codecs = tuple(specified_codec(codec.to_dict()) for codec in array.metadata.codecs)
         reason = "the parser had to decode it (it is not stored as chunks)" if ranges.inlined else ""
         chunks = _chunks_of(array)
@@ -192,14 +193,9 @@ def parser_error_text(error: Exception) -> str:
 
 def _elsewhere(parsed: ParsedFile, sources: Sources) -> ContentIdentity | None:
     """What identifies the files that a file of references points to; None if it points only to itself."""
-    urls = {
-        location
-        for variable in parsed.variables.values() if variable.ranges is not None
-        for location in variable.ranges.urls() if not location.startswith(parsed.url)
-    }  # fmt: skip
-    if not urls:
-        return None
-    return combined_identity([sources.identity(location) for location in sorted(urls)])
+    ranges = (each for variable in parsed.variables.values() for each in variable.all_ranges())
+    urls = {url for each in ranges for url in each.urls() if not url.startswith(parsed.url)}
+    return combined_identity([sources.identity(url) for url in sorted(urls)]) if urls else None
 
 
 def _is_directly_below(url: str, folder: str) -> bool:
@@ -212,15 +208,6 @@ def _as_parsers_take_it(url: str) -> str:
     """A URL for VirtualiZarr: it takes file URLs without percent signs; one with #, ? or % stays encoded."""
     plain = unquote(url)
     return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
-
-
-def _rename(ranges: ChunkRanges, old: str, new: str) -> None:
-    if old == new:
-        return
-    if isinstance(ranges.locations, str):
-        ranges.locations = ranges.locations.replace(old, new, 1)
-    else:
-        ranges.locations = np.strings.replace(ranges.locations, old, new, 1)
 
 
 def _groups_below(node: Any, path: str, with_variables: bool) -> Iterator[str]:

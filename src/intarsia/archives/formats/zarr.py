@@ -30,18 +30,15 @@ TEXTS = "vlen-utf8"
 
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is Zarr."""
-    parser: Any = None
     if "zarr.json" in probe.names:
         document = json.loads(sources.get(f"{probe.url.rstrip('/')}/zarr.json"))
-        is_array = document.get("node_type") == "array"
-        parser = (
-            ZarrArrayParser(sources)
-            if is_array
-            else import_extra("virtualizarr.parsers", "virtual").ZarrParser()
-        )
-    elif not {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
-        parser = ZarrV2Parser(sources)
-    return parser and VirtualFormat("zarr", parser, group)
+        parser: Any = import_extra("virtualizarr.parsers", "virtual").ZarrParser()
+        if document.get("node_type") == "array":
+            parser = ZarrArrayParser(sources)
+        return VirtualFormat("zarr", parser, group)
+    if {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
+        return None
+    return VirtualFormat("zarr", ZarrV2Parser(sources), group)
 
 
 class ZarrV2Parser(SourceParser):
