@@ -87,7 +87,10 @@ class CachedArchive:
     """Absolute paths, URLs, or globs of either; nested lists if files are nested."""
 
     options: Mapping[str, Any]
-    """The options of `ingest`."""
+    """The options of `ingest` that change the result."""
+
+    call_options: Mapping[str, Any]
+    """Its other options."""
 
     storage_options: Mapping[str, Any]
 
@@ -100,8 +103,9 @@ class CachedArchive:
     ) -> CachedArchive:
         """The request, checked."""
         chosen = {name: value for name, value in (options or {}).items() if value is not None}
+        call_options = {name: chosen.pop(name) for name in OF_ONE_CALL if name in chosen}
         try:
-            json.dumps({name: value for name, value in chosen.items() if name not in OF_ONE_CALL})
+            json.dumps(chosen)
         except TypeError as error:
             raise IngestError(
                 "an archive opened in one line is cached under its options, which must be plain values: "
@@ -109,15 +113,14 @@ class CachedArchive:
                 "  Ingest it into a repository of your own: intarsia.ingest(files, 'repository', …)"
             ) from error
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
-        return cls([_absolute(each) for each in named], chosen, dict(storage_options or {}))
+        return cls([_absolute(each) for each in named], chosen, call_options, dict(storage_options or {}))
 
     @property
     def key(self) -> str:
         """Equal for all who ask for the same thing, whatever their credentials."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
-        options = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
-        identity = json.dumps([FORMAT, __version__, self.files, options, open_to_all], sort_keys=True)
+        identity = json.dumps([FORMAT, __version__, self.files, self.options, open_to_all], sort_keys=True)
         return blake2b(identity.encode(), digest_size=12).hexdigest()
 
     @property
@@ -229,9 +232,10 @@ class CacheEntry:
                 return record
             group = self._ingest_changes(archive, list(fingerprints), record)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
-            record = CacheRecord(archive.files, options, len(fingerprints), digest, group, now)
-            self._write(record)
+            record = CacheRecord(archive.files, archive.options, len(fingerprints), digest, group, now)
+            fresh = self.path / f"{RECORD_FILE}.{uuid.uuid4().hex}"
+            fresh.write_text(json.dumps(asdict(record)))
+            fresh.replace(self.path / RECORD_FILE)
             return record
 
     def _make_directory(self) -> None:
@@ -243,15 +247,10 @@ class CacheEntry:
                 f"  The environment variable {CACHE} chooses another place"
             ) from error
 
-    def _write(self, record: CacheRecord) -> None:
-        fresh = self.path / f"{RECORD_FILE}.{uuid.uuid4().hex}"
-        fresh.write_text(json.dumps(asdict(record)))
-        fresh.replace(self.path / RECORD_FILE)
-
     def _ingest_changes(self, archive: CachedArchive, urls: list[str], record: CacheRecord | None) -> str:
         """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
         group = "0" if record is None else record.group
-        options = dict(archive.options) | {"storage_options": archive.storage_options}
+        options: Any = {**archive.options, **archive.call_options, "storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
         folder = self.path / REPOSITORY
         try:

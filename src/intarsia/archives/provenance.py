@@ -260,21 +260,19 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
     for i in np.flatnonzero(hit).tolist():
         (*start, first), (*stop, last) = regions.start[i].tolist(), regions.stop[i].tolist()
         variables = [number for number in range(first, last) if number in steps]
+        bounds = [(0, n) for n in selection.shape]
+        for axis, a, b in zip(axes, start, stop, strict=True):
+            bounds[axis] = a, b
+        own = []
         if array is None:
-            own = [SourcePart(tuple(names[n] for n in variables), tuple(zip(start, stop, strict=True)))]
-        else:
-            own = []
-            for number in variables:
-                bounds = [(0, n) for n in selection.shape]
-                for axis, a, b in zip(axes, start, stop, strict=True):
-                    bounds[axis] = a, b
-                step = steps[number]
-                if step is not None:
-                    bounds[0] = step, step + 1
-                    if not selection.touches(0, step, step + 1):
-                        continue
+            own = [SourcePart(tuple(names[n] for n in variables), tuple(bounds))] if variables else []
+        for number in variables if array is not None else ():
+            step = steps[number]
+            if step is None:
                 own.append(SourcePart((names[number],), tuple(bounds)))
-        if variables and own:
+            elif selection.touches(0, step, step + 1):
+                own.append(SourcePart((names[number],), ((step, step + 1), *bounds[1:])))
+        if own:
             found.setdefault(int(regions.member[i]), []).extend(own)
     return dict(sorted(found.items()))
 
