@@ -323,9 +323,6 @@ HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 DIMENSION_LIST = "DIMENSION_LIST"
 """The attribute that names the scales of a dataset's axes."""
 
-MAX_TYPES = 1_000
-"""How many types of attributes and values, and kinds of chunks, are remembered."""
-
 
 class Header:
     """A dataset of an open file."""
@@ -524,13 +521,10 @@ def _codecs_of(header: Header) -> tuple[dict[str, Any], ...]:
     kind = header.dtype.str, *(plist.get_filter(i) for i in range(plist.get_nfilters()))
     if kind not in _codecs:
         names = import_extra("virtualizarr.codecs", "virtual")
-        filters = import_extra("virtualizarr.parsers.hdf.filters", "virtual").codecs_from_dataset(
-            header.dataset
-        )
-        configs = [names.zarr_codec_config_to_v3(codec.get_config()) for codec in filters]
+        filters = import_extra("virtualizarr.parsers.hdf.filters", "virtual")
+        known = filters.codecs_from_dataset(header.dataset)
+        configs = [names.zarr_codec_config_to_v3(codec.get_config()) for codec in known]
         codecs = names.convert_to_codec_pipeline(codecs=configs, dtype=header.dtype)
-        if len(_codecs) >= MAX_TYPES:
-            _codecs.clear()
         _codecs[kind] = tuple(specified_codec(codec.to_dict()) for codec in codecs)
     return _codecs[kind]
 
