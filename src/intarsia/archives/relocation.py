@@ -9,7 +9,7 @@ has the known size, and all the bytes that are referenced.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import PurePath
@@ -161,8 +161,8 @@ class _Move:
     identities: dict[str, ContentIdentity] = field(default_factory=dict)
     """The identities of the files at their new URLs."""
 
-    tables: dict[str, tuple[ChunkTable, list[int]]] = field(default_factory=dict)
-    """The chunks of every array that refers to moved files, and which of them do."""
+    tables: dict[str, tuple[ChunkTable, dict[int, str]]] = field(default_factory=dict)
+    """The chunks of every array that refers to moved files; where those that do are now, by row."""
 
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     """The sources of every dataset with moved files."""
@@ -215,7 +215,7 @@ class _Move:
     def _look_into_array(self, path: str) -> None:
         table = chunk_table(self.store, path)
         virtual = np.flatnonzero(table.kind == VIRTUAL).tolist()
-        rows = [i for i in virtual if self.moved(table.location[i]) is not None]
+        rows = {i: moved for i in virtual if (moved := self.moved(table.location[i])) is not None}
         if rows:
             self.tables[path] = table, rows
 
@@ -276,15 +276,12 @@ class _Move:
                 times[row] = None if identity.modified is None else identity.modified.timestamp()
         ledger.locations, ledger.contents, ledger.modified_times = urls, contents, times
 
-    def _rewrite(self, store: Any, path: str, table: ChunkTable, rows: Sequence[int]) -> None:
+    def _rewrite(self, store: Any, path: str, table: ChunkTable, rows: Mapping[int, str]) -> None:
         specs = []
-        for i in rows:
-            url = table.location[i]
-            mark = self.identities[self._source_of(url)].checksum
+        for i, moved in rows.items():
+            mark = self.identities[self._source_of(table.location[i])].checksum
             etag, moment = (mark, None) if isinstance(mark, str) else (None, mark)
             place = int(table.offset[i]), int(table.nbytes[i])
-            specs.append(
-                icechunk.VirtualChunkSpec(table.index[i].tolist(), self.moved(url), *place, etag, moment)
-            )
+            specs.append(icechunk.VirtualChunkSpec(table.index[i].tolist(), moved, *place, etag, moment))
         if store.set_virtual_refs(path, specs):
             raise IngestError(f"references of {path} were refused: no container covers {specs[0].location}")

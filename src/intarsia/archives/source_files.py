@@ -45,6 +45,8 @@ DIRECTORIES = (".zarr", ".n5", ".parq", ".parquet")
 DIGEST = " blake2b:"
 """Precedes the digest of a content in ledgers."""
 
+EPOCH = datetime.fromtimestamp(0, tz=UTC)
+
 WILDCARDS = re.compile(r"[*?\[]")
 
 
@@ -298,8 +300,7 @@ class Sources:
             status = os.stat(path)
             if stat.S_ISDIR(status.st_mode):
                 return self._identity_of_tree(url)
-            moment = datetime.fromtimestamp(status.st_mtime_ns // 10**9, tz=UTC)
-            moment += timedelta(microseconds=status.st_mtime_ns % 10**9 // 1000)
+            moment = EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
             return ContentIdentity(status.st_size, moment)
         store, inside = self.resolve(url)
         try:
