@@ -1,11 +1,14 @@
 """Arrays that exist become regions: referred to, copied or moved as they are stored, never decoded."""
 
+from functools import partial
+
 import numcodecs
 import numpy as np
 import pytest
 import zarr
 
 import intarsia
+from tests.archives.files import netcdf
 from tests.logical.stores import memory
 
 VALUES = np.arange(24, dtype="f4").reshape(4, 6)
@@ -194,3 +197,23 @@ def test_what_else_is_there_is_not_replaced_by_a_source(tmp_path):
     with pytest.raises(intarsia.errors.AdoptionError, match="same disk"):
         intarsia.adopt(store, "t", tmp_path / "old.zarr", how="move")
     assert set(zarr.open_group(store, mode="r")) == {"g"}
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_references_of_a_repository_are_adopted_if_it_may_read_them(tmp_path, may_read):
+    values = [netcdf(tmp_path / f"{day}.nc", day) for day in range(2)]
+    for day in range(2):
+        intarsia.ingest(tmp_path / f"{day}.nc", tmp_path / f"repository-{day}", concat_dim="time")
+    source = intarsia.open(tmp_path / "repository-0", "sst", authorize=may_read)
+    (member,) = source.members
+    target = intarsia.open_repository(tmp_path / "repository-1", authorize=True)
+    adopt = partial(intarsia.adopt, target, "t", source.group.store, source_path=f"sst/{member}")
+    if may_read:
+        (tmp_path / "0.nc").rename(tmp_path / "moved")  # known checksums need no look at the file
+        adopted = adopt()
+        (tmp_path / "moved").rename(tmp_path / "0.nc")
+        np.testing.assert_array_equal(adopted[...], values[0])
+    else:
+        with pytest.raises(intarsia.errors.IntarsiaError, match="authori"):
+            adopt()
+        assert "t" not in intarsia.reader(target)

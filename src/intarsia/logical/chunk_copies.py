@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import icechunk
@@ -17,6 +17,7 @@ from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkSession
+from intarsia.engine.fetch.icechunk_checksums import Checksum
 from intarsia.errors import ReadError
 
 type Index = tuple[int, ...]
@@ -54,11 +55,14 @@ def copy_chunks(
     target: zarr.Array[Any],
     moves: Sequence[ChunkMove],
     change: Callable[[Buffer], Buffer] | None = None,
+    *,
+    refer_unread: bool = False,
 ) -> list[Index]:
     """Copy stored chunks; where the source has none, the target has none afterwards. Returns those places.
 
     The two arrays must have equal encodings, apart from what `change` does to the bytes. Without it,
-    references to chunks in other files stay references.
+    references to chunks in other files stay references. With `refer_unread`, files that the source may not
+    read are referred to as well, if their checksums are known.
 
     >>> a = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
     >>> a[:] = [1, 2, 3, 4]
@@ -74,7 +78,7 @@ def copy_chunks(
         refs = chunk_refs(reader, source.path).items()
         virtual = {index: ref for index, ref in refs if ref[0] == VIRTUAL}
     if references := [move for move in moves if move.source in virtual]:
-        _refer(source, target, references, virtual)
+        _refer(source, target, references, virtual, refer_unread)
     return sync(_copy(source, target, [move for move in moves if move.source not in virtual], change))
 
 
@@ -104,18 +108,19 @@ def _key(array: zarr.Array[Any], index: Index) -> str:
 
 
 def _refer(
-    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, ChunkRef]
+    source: zarr.Array[Any],
+    target: zarr.Array[Any],
+    moves: list[ChunkMove],
+    refs: dict[Index, ChunkRef],
+    refer_unread: bool,
 ) -> None:
-    """Copy references, with their checksums if the files of the repository show them.
+    """Copy references, with their checksums if these are known.
 
     Otherwise each source is read once: that checks the old reference, and the new one is valid from now on.
     """
     store: Any = target.store
-    session = fetcher_for(source.store)
-    known = session.checksums(source.path, source.ndim) if isinstance(session, IcechunkSession) else None
-    if known is not None:
-        marks = dict(zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True))
-    else:
+    marks = _checksums(source, () if refer_unread else {refs[move.source][1] for move in moves})
+    if marks is None:
         now = math.ceil(time.time())  # Icechunk keeps whole seconds
         sync(_touch(source.store, [_key(source, move.source) for move in moves]))
         marks = {move.source: now for move in moves}
@@ -132,6 +137,15 @@ def _refer(
             f"{len(failed)} chunks of {target.path} lie in files that no authorised virtual chunk "
             f"container covers, such as {refs[moves[0].source][1]}"
         )
+
+
+def _checksums(source: zarr.Array[Any], urls: Iterable[str]) -> dict[Index, Checksum] | None:
+    """The checksums of references; None if they are not known, or if one of these files may not be read."""
+    session = fetcher_for(source.store)
+    if not isinstance(session, IcechunkSession) or not all(map(session.sources.container_of, urls)):
+        return None
+    known = session.checksums(source.path, source.ndim)
+    return known and dict(zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True))
 
 
 async def _touch(store: Store, keys: list[str]) -> None:

@@ -48,7 +48,7 @@ class VirtualParts:
                 created = _create(target, array)
                 if array.member is not None:
                     moves = [ChunkMove(chunk.member_index, chunk.index) for chunk in array.stored_chunks()]
-                    copy_chunks(array.member, created, moves)
+                    copy_chunks(array.member, created, moves, refer_unread=True)
                 done += 1
                 progress(done, total)
 
