@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from intarsia._compat import manifest_table, parsed_group
-from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
+from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat, with_groups_below
 from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.display import one_line
 from intarsia.errors import IngestError
@@ -99,7 +98,11 @@ class GRIBParser(SourceParser):
             ) from error
         referenced: set[int] = set()
         in_group: dict[str, dict[str, list[Message]]] = {}
-        for group, name, array in _arrays(parsed_group(store), ""):
+        arrays = [
+            (f"{path}/".lstrip("/"), name, array)
+            for path, node in with_groups_below(parsed_group(store)) for name, array in node.arrays.items()
+        ]  # fmt: skip
+        for group, name, array in arrays:
             path, attrs = f"{group}{name}", dict(array.metadata.attributes)
             if "unit" in attrs:
                 unit = str(attrs.pop("unit"))
@@ -131,14 +134,6 @@ class GRIBParser(SourceParser):
         return store
 
 
-def _arrays(node: Any, group: str) -> Iterator[tuple[str, str, Any]]:
-    """All arrays, with the paths of their groups."""
-    for name, array in node.arrays.items():
-        yield group, name, array
-    for name, below in node.groups.items():
-        yield from _arrays(below, f"{group}{name}/")
-
-
 def _contents(messages: Iterable[Message]) -> str:
     messages = list(messages)
     return f"{_listed(m.parameter for m in messages)}; grids: {_listed(m.grid_name for m in messages)}"
@@ -146,8 +141,7 @@ def _contents(messages: Iterable[Message]) -> str:
 
 def _listed(texts: Iterable[str]) -> str:
     distinct = sorted(set(texts))
-    more = len(distinct) > MAX_SHOWN
-    return ", ".join(islice(distinct, MAX_SHOWN)) + (" and more" if more else "")
+    return ", ".join(distinct[:MAX_SHOWN]) + (" and more" if len(distinct) > MAX_SHOWN else "")
 
 
 def cf_units(unit: str, group: str = "", name: str = "") -> str:

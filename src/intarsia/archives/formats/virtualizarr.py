@@ -156,7 +156,8 @@ class VirtualGroup(SourceGroup):
 
     def groups(self, *, with_variables: bool) -> list[str]:
         """The paths of the groups below; or only of those that hold arrays."""
-        return list(_groups_below(self._node, self._path, with_variables))
+        _, *below = with_groups_below(self._node, self._path)
+        return [path for path, node in below if node.arrays or not with_variables]
 
 
 class LinksInSource:
@@ -210,12 +211,11 @@ def _as_parsers_take_it(url: str) -> str:
     return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
 
 
-def _groups_below(node: Any, path: str, with_variables: bool) -> Iterator[str]:
+def with_groups_below(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A group of a `ManifestStore` and all groups below it, with their paths."""
+    yield path, node
     for name, below in node.groups.items():
-        place = f"{path}/{name}".lstrip("/")
-        if below.arrays or not with_variables:
-            yield place
-        yield from _groups_below(below, place, with_variables)
+        yield from with_groups_below(below, f"{path}/{name}".lstrip("/"))
 
 
 def _described(name: str, array: Any, attrs: Mapping[str, Any] | None = None) -> ParsedVariable:
