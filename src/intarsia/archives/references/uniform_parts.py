@@ -1,8 +1,8 @@
 """The parts of an ingested dataset that are uniform: what programs without intarsia can read.
 
 In such a part every variable has one encoding, so it is an ordinary Zarr array whose chunks are ranges of the
-source files. Packed numbers stay packed, with their packing as CF attributes. `kerchunk` and `virtual_zarr`
-write these parts in two forms.
+source files. Packed numbers stay packed, with their packing as CF attributes. `to_kerchunk` and
+`to_virtual_zarr` write these parts in two forms.
 """
 
 from __future__ import annotations
