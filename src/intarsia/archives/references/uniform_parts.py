@@ -24,7 +24,7 @@ from intarsia.errors import IngestError, UnreachableMembersError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.region import Region
-from intarsia.manifest.box import Box
+from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.packing import Packing
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
@@ -43,9 +43,6 @@ class ChunkReference:
 
     member_index: tuple[int, ...]
     """Its position in the member."""
-
-    key: str
-    """Its key in the store of the dataset."""
 
     location: str
     """The URL of the source file; empty if the repository itself holds the bytes."""
@@ -86,15 +83,12 @@ class UniformArray:
         if self.member is None or self._table is None:
             return
         table, first = self._table, np.array(self._first, dtype=np.int64)
-        grid = [-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)]
+        grid = np.array(chunk_grid(self.shape, self.chunks), dtype=np.int64)
         index = table.index - first
-        rows = np.flatnonzero(((index >= 0) & (index < np.array(grid, dtype=np.int64))).all(axis=1))
-        for row in rows.tolist():
-            place = tuple(table.index[row].tolist())
+        for row in np.flatnonzero(((index >= 0) & (index < grid)).all(axis=1)).tolist():
             yield ChunkReference(
                 tuple(index[row].tolist()),
-                place,
-                f"{self.member.path}/{self.member.metadata.encode_chunk_key(place)}",
+                tuple(table.index[row].tolist()),
                 table.location[row] if table.kind[row] == VIRTUAL else "",
                 int(table.offset[row]),
                 int(table.nbytes[row]),
@@ -103,9 +97,10 @@ class UniformArray:
     def read(self, chunk: ChunkReference) -> bytes:
         """The encoded bytes of a chunk that the repository itself holds."""
         assert self.member is not None
-        content = sync(self.member.store.get(chunk.key, default_buffer_prototype()))
+        key = f"{self.member.path}/{self.member.metadata.encode_chunk_key(chunk.member_index)}"
+        content = sync(self.member.store.get(key, default_buffer_prototype()))
         if content is None:
-            raise UnreachableMembersError(f"{chunk.key} is gone: somebody else changes the store")
+            raise UnreachableMembersError(f"{key} is gone: somebody else changes the store")
         return bytes(content.to_bytes())
 
 
