@@ -321,12 +321,11 @@ class Sources:
 
     def digest(self, url: str, identity: ContentIdentity) -> str:
         """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
-        path = local_path(url)
-        if identity.etag is not None or identity.size > WHOLE_BYTES or (path is not None and path.is_dir()):
+        if identity.etag is not None or identity.size > WHOLE_BYTES:
             return ""
         try:
             return blake2b(self.get(url), digest_size=8).hexdigest()
-        except FileNotFoundError:  # a directory in an object store has no bytes of its own
+        except (IsADirectoryError, FileNotFoundError):  # a directory has no bytes of its own
             return ""
 
     def names_in(self, url: str) -> list[str]:
