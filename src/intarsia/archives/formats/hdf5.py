@@ -127,7 +127,9 @@ class HDF5Group(SourceGroup):
             if isinstance(item, library().h5d.DatasetID)
         }
         self._scales = {_place(each.id): each for each in datasets.values() if each.is_scale}
-        self.headers = self._present({n: h for n, h in datasets.items() if is_variable(h.id)})
+        self.headers = self._present(
+            {n: h for n, h in datasets.items() if not h.is_scale or is_variable(h.id)}
+        )
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
         known = {*datasets, *self.elsewhere, *drop}
         axes = {name: self._axes(header) for name, header in self.headers.items()}

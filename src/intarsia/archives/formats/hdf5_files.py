@@ -169,7 +169,7 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
     with what the last link says.
     """
     h5py = library()
-    here, names, followed, leads_to = group, [path], 0, repr(text(path))
+    here, names, followed, leads_to = group, [path], 0, ""
     while names:
         name, *names = names
         if b"/" in name:
@@ -180,7 +180,7 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
         if name in (b"", b"."):
             continue
         if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
-            raise KeyError(leads_to)
+            raise KeyError(leads_to or repr(text(path)))
         kind = here.links.get_info(name).type
         if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
             followed += 1
