@@ -9,12 +9,13 @@ the format. Anything that looks different is a `FormatError`, and its chunks are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.compressors import Bytes, decompress_zstd_frames
+from intarsia.codecs.compressors import decompress_zstd_frames
 
 if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
@@ -48,9 +49,6 @@ REF_INDEX, REF_ETAG, REF_MODIFIED = 0, 6, 7
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-OUTSIDE = "an offset points outside the file"
-
-
 class FormatError(Exception):
     """A file does not follow the format, or has a version that is not known here."""
 
@@ -63,7 +61,7 @@ def object_name(identity: bytes) -> str:
     """
     digits = -(-len(identity) * 8 // 5)
     number = int.from_bytes(identity, "big") << digits * 5 - len(identity) * 8
-    return "".join(CROCKFORD[number >> 5 * k & 31] for k in reversed(range(digits)))
+    return "".join([CROCKFORD[number >> 5 * k & 31] for k in reversed(range(digits))])
 
 
 def body_of(content: bytes, kind: int) -> bytes:
@@ -82,92 +80,57 @@ def body_of(content: bytes, kind: int) -> bytes:
         raise FormatError(str(error)) from error
 
 
-class _Tables:
-    """FlatBuffers tables of one kind: fields are found by number, and read by column, because a manifest has
-    thousands of references. All that an offset points to must be inside the file."""
+@contextmanager
+def _all_inside() -> Iterator[None]:
+    """Refuse a file in which an offset points outside: NumPy notices."""
+    try:
+        yield
+    except IndexError as error:
+        raise FormatError("an offset points outside the file") from error
 
-    def __init__(self, body: bytes, at: Ints) -> None:
-        self._body, self._at = body, at
-        self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
-        self._fields = at - self._numbers(at, 4).astype(np.uint32).view(np.int32)
-        self._end = self._fields + self._numbers(self._fields, 2)
 
-    @classmethod
-    def root(cls, body: bytes) -> _Tables:
-        """The one table that a file begins with."""
-        return cls(body, np.array([int.from_bytes(body[:4], "little")]))
+class _FlatBuffer:
+    """The tables of a FlatBuffers file, as places in it. A field is found for many tables at once, because a
+    manifest has thousands of references."""
 
-    def _numbers(self, at: Ints, length: int) -> Ints:
-        """Little-endian numbers at these places."""
-        if at.size and (at.min() < 0 or at.max() + length > self._bytes.size):
-            raise FormatError(OUTSIDE)
-        number = np.zeros(at.shape, dtype=np.int64)
-        for k in range(length):
-            number |= self._bytes[at + k].astype(np.int64) << 8 * k
-        return number
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        # The numbers at all places, as nothing is aligned.
+        self.short, self.signed, self.number = [
+            np.ndarray(max(0, len(body) - size + 1), dtype, body, strides=(1,))
+            for size, dtype in ((2, "<u2"), (4, "<i4"), (4, "<u4"))
+        ]
 
-    def _places(self, field: int) -> Ints:
-        """Where this field of each table lies, 0 for tables without it."""
-        entry = self._fields + 4 + 2 * field
-        has = np.flatnonzero(entry < self._end)
-        places = np.zeros(entry.shape, dtype=np.int64)
-        offset = self._numbers(entry[has], 2)
-        places[has] = np.where(offset > 0, self._at[has] + offset, 0)
-        return places
-
-    def numbers(self, field: int, length: int) -> Ints:
-        """A field of each table, 0 for tables without it."""
-        places = self._places(field)
-        return np.where(places > 0, self._numbers(places, length), 0)
-
-    def _required(self, field: int) -> Ints:
-        places = self._places(field)
-        if not places.all():
+    def places(self, tables: Ints, field: int, *, optional: bool = False) -> Ints:
+        """Where this field of each table lies; 0 for tables without an optional one."""
+        fields = tables - self.signed[tables]
+        has = np.flatnonzero(self.short[fields] > 4 + 2 * field)
+        offset = np.zeros_like(tables)
+        offset[has] = self.short[fields[has] + 4 + 2 * field]
+        if not optional and not offset.all():
             raise FormatError(f"field {field} is missing")
-        return places
+        return np.where(offset > 0, tables + offset, 0)
 
-    def contents(self, field: int, length: int) -> list[bytes]:
-        """A field of fixed size, which every table must have."""
-        return self._cut(self._required(field), np.array(length))
+    def tables(self, table: Ints, field: int) -> Ints:
+        """The tables in the vector that is a field of the only table."""
+        at = self.places(table, field)
+        at += self.number[at]
+        count = min(int(self.number[at[0]]), len(self.body))  # more than that are outside
+        places = at + 4 + 4 * np.arange(count)
+        return places + self.number[places]
 
-    def _vectors(self, places: Ints) -> tuple[Ints, Ints]:
-        """Where the elements begin of the vectors that fields point to, and how many there are."""
-        at = places + self._numbers(places, 4)
-        return at + 4, self._numbers(at, 4)
+    def contents(self, first: Ints, length: int | Ints) -> list[bytes]:
+        """The bytes from these places on, as far as the file goes."""
+        return [self.body[a:b] for a, b in zip(first.tolist(), (first + length).tolist(), strict=True)]
 
-    def _cut(self, first: Ints, length: Ints) -> list[bytes]:
-        last = first + length
-        if last.size and last.max() > self._bytes.size:
-            raise FormatError(OUTSIDE)
-        return [self._body[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+    def texts(self, places: Ints) -> list[bytes]:
+        """The texts that fields point to."""
+        at = places + self.number[places]
+        return self.contents(at + 4, self.number[at])
 
-    def texts(self, field: int) -> dict[int, bytes]:
-        """A text of each table that has it, by position."""
-        places = self._places(field)
-        has = np.flatnonzero(places)
-        return dict(zip(has.tolist(), self._cut(*self._vectors(places[has])), strict=True))
 
-    def tuples(self, field: int, length: int) -> Ints:
-        """A vector of this many numbers, which every table must have; one row for each."""
-        at, count = self._vectors(self._required(field))
-        if (count != length).any():
-            raise FormatError("chunks have a different number of dimensions from their array")
-        return self._numbers(at[:, None] + 4 * np.arange(length), 4)
-
-    def table(self, field: int) -> _Tables:
-        """The tables that a field points to."""
-        places = self._required(field)
-        return _Tables(self._body, places + self._numbers(places, 4))
-
-    def tables(self, field: int) -> _Tables:
-        """The tables in the vector of the only table."""
-        ((at,), (count,)) = self._vectors(self._required(field))
-        places = at + 4 * np.arange(min(count, self._bytes.size))  # more than that are outside
-        return _Tables(self._body, places + self._numbers(places, 4))
-
-    def select(self, k: int) -> _Tables:
-        """One of the tables."""
-        return _Tables(self._body, self._at[k : k + 1])
+ROOT = np.zeros(1, dtype=np.int64)
+"""Where a file says where its first table is."""
 
 
 class ArrayNode(NamedTuple):
@@ -184,20 +147,26 @@ class Snapshot:
     def __init__(self, content: bytes) -> None:
         body = body_of(content, SNAPSHOT)
         self.nbytes = len(body)
-        self._nodes = _Tables.root(body).tables(SNAPSHOT_NODES)
-        self._rows = {path: row for row, path in self._nodes.texts(NODE_PATH).items()}
+        self._file = file = _FlatBuffer(body)
+        with _all_inside():
+            nodes = file.tables(ROOT + file.number[ROOT], SNAPSHOT_NODES)
+            paths = file.texts(file.places(nodes, NODE_PATH))
+        self._nodes = dict(zip(paths, nodes.tolist(), strict=True))
 
     def node(self, path: str) -> ArrayNode:
         """The array at a path."""
-        row = self._rows.get(f"/{path.strip('/')}".encode())
-        if row is None:
+        file, place = self._file, self._nodes.get(f"/{path.strip('/')}".encode())
+        if place is None:
             raise FormatError(f"there is no {path}")
-        node = self._nodes.select(row)
-        if node.contents(NODE_KIND, 1) != [NODE_IS_ARRAY]:
-            raise FormatError("it is not an array")
-        manifests = node.table(NODE_DATA).tables(ARRAY_MANIFESTS)
-        (identity,) = node.contents(NODE_ID, 8)
-        return ArrayNode(identity, [object_name(each) for each in manifests.contents(MANIFEST_REF_ID, 12)])
+        with _all_inside():
+            node = ROOT + place
+            if file.contents(file.places(node, NODE_KIND), 1) != [NODE_IS_ARRAY]:
+                raise FormatError("it is not an array")
+            data = file.places(node, NODE_DATA)
+            manifests = file.tables(data + file.number[data], ARRAY_MANIFESTS)
+            names = file.contents(file.places(manifests, MANIFEST_REF_ID), 12)
+            (identity,) = file.contents(file.places(node, NODE_ID), 8)
+        return ArrayNode(identity, [object_name(each) for each in names])
 
 
 class Checksums(NamedTuple):
@@ -214,20 +183,33 @@ def read_checksums(read: FileReader, snapshot: Snapshot, path: str, ndim: int) -
     node = snapshot.node(path)
     index, checksums = [np.empty((0, ndim), dtype=np.int64)], list[Checksum]()
     for name in node.manifests:
-        arrays = _Tables.root(body_of(read(f"manifests/{name}"), MANIFEST)).tables(MANIFEST_ARRAYS)
-        for k, identity in enumerate(arrays.contents(ARRAY_ID, 8)):
-            if identity == node.identity:
-                references = arrays.select(k).tables(ARRAY_REFS)
-                index.append(references.tuples(REF_INDEX, ndim))
-                checksums += _checksums(references)
+        file = _FlatBuffer(body_of(read(f"manifests/{name}"), MANIFEST))
+        with _all_inside():
+            arrays = file.tables(ROOT + file.number[ROOT], MANIFEST_ARRAYS)
+            for array, identity in zip(arrays, file.contents(file.places(arrays, ARRAY_ID), 8), strict=True):
+                if identity == node.identity:
+                    references = file.tables(ROOT + array, ARRAY_REFS)
+                    index.append(_chunks(file, references, ndim))
+                    checksums += _checksums(file, references)
     return Checksums(np.concatenate(index), checksums)
 
 
-def _checksums(references: _Tables) -> list[Checksum]:
-    checksums: list[Checksum] = [seconds or None for seconds in references.numbers(REF_MODIFIED, 4).tolist()]
+def _chunks(file: _FlatBuffer, references: Ints, ndim: int) -> Ints:
+    at = file.places(references, REF_INDEX)
+    at += file.number[at]
+    if (file.number[at] != ndim).any():
+        raise FormatError("chunks have a different number of dimensions from their array")
+    return file.number[at[:, None] + 4 + 4 * np.arange(ndim)].astype(np.int64)
+
+
+def _checksums(file: _FlatBuffer, references: Ints) -> list[Checksum]:
+    modified, etag = (file.places(references, field, optional=True) for field in (REF_MODIFIED, REF_ETAG))
+    seconds = np.where(modified > 0, file.number[modified], 0).tolist()
+    checksums: list[Checksum] = [each or None for each in seconds]
     known: dict[bytes, str] = {}  # chunks of a file share its checksum
-    for row, etag in references.texts(REF_ETAG).items():
-        if etag not in known:
-            known[etag] = etag.decode("utf-8", "surrogateescape")
-        checksums[row] = known[etag]
+    has = np.flatnonzero(etag)
+    for row, text in zip(has.tolist(), file.texts(etag[has]), strict=True):
+        if text not in known:
+            known[text] = text.decode("utf-8", "surrogateescape")
+        checksums[row] = known[text]
     return checksums
