@@ -238,8 +238,10 @@ class Stages(NamedTuple):
 def stages(codecs: Iterable[Codec]) -> Stages:
     """The codecs of a chain by stage; raises ValueError if they are not in this order."""
     chain = tuple(codecs)
-    kinds = [ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec]
-    order = [[isinstance(codec, kind) for kind in kinds].index(True) for codec in chain]
+    order = [
+        0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
+        for codec in chain
+    ]
     if order != sorted(order) or order.count(1) != 1:
         raise ValueError(
             f"the codecs {[type(codec).__name__ for codec in chain]} are no chain: it has array -> array "

@@ -422,18 +422,10 @@ def chunk_table(store: icechunk.IcechunkStore, path: str, ndim: int = 0) -> Chun
     for _, _, locations, _, _, contents in parts:
         inlined |= {len(location) + row: content for row, content in contents.items()}
         location += locations
-
-    def column(number: int, dtype: type[Any], *row_shape: int) -> Any:
-        return np.concatenate(
-            [np.empty((0, *row_shape), dtype), *(part[number] for part in parts)], dtype=dtype
-        )
-
-    dimensions = parts[0][0].shape[1] if parts else ndim
-    return ChunkTable(
-        column(0, np.int64, dimensions),
-        column(1, np.uint8),
-        location,
-        column(3, np.int64),
-        column(4, np.int64),
-        inlined,
-    )
+    none = np.empty(0, np.int64)
+    no_index = np.empty((0, parts[0][0].shape[1] if parts else ndim), np.int64)
+    columns = (0, no_index), (1, np.empty(0, np.uint8)), (3, none), (4, none)
+    index, kind, offset, nbytes = [
+        np.concatenate([empty, *[part[k] for part in parts]], dtype=empty.dtype) for k, empty in columns
+    ]
+    return ChunkTable(index, kind, location, offset, nbytes, inlined)

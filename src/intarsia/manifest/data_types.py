@@ -253,6 +253,8 @@ def holds_nulls(values: Values) -> bool:
 def member_dtype_fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
     """Whether the member decodes to the logical data type, or to the plain type of its values."""
     own: Any = member.metadata.dtype
+    if own == data_type:
+        return True
     if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
         native, expected = own.to_native_dtype(), data_type.to_native_dtype()
         return bool(native == expected and element_type(native) == element_type(expected))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.engine.fetch import icechunk as icechunk_fetcher
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.errors import ReadError
 from intarsia.versions.authorization import store_of
@@ -221,7 +222,7 @@ def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypat
     array = reader(refer(repo, references))
     whole = expected(references, contents, 4)
     quick, tables = [], []
-    listed, complete = IcechunkSession._list, IcechunkSession._with_checksums
+    listed, complete = icechunk_fetcher.chunk_table, IcechunkSession._with_checksums
 
     def late(*arguments):
         found = listed(*arguments)
@@ -234,7 +235,7 @@ def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypat
         tables.append(complete(*arguments))
         return tables[-1]
 
-    monkeypatch.setattr(IcechunkSession, "_list", late)
+    monkeypatch.setattr(icechunk_fetcher, "chunk_table", late)
     monkeypatch.setattr(IcechunkSession, "_with_checksums", with_checksums)
     np.testing.assert_array_equal(array[...], whole)
     np.testing.assert_array_equal(quick[0], whole)

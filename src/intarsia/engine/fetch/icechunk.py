@@ -197,18 +197,6 @@ class References:
         return offset + np.where(spans.start < 0, nbytes + spans.start, spans.start), spans.nbytes
 
 
-def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: int) -> list[R]:
-    """What a function returns for each item, in a few threads."""
-    results: dict[int, R] = {}
-    left = iter(enumerate(items))  # `next` on it is atomic
-
-    def one(numbered: tuple[int, T]) -> None:
-        results[numbered[0]] = function(numbered[1])
-
-    run_in_threads(lambda: next(left, None), one, threads=min(at_a_time, len(items)))
-    return [results[number] for number in range(len(items))]
-
-
 def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
     """Which of these chunks lie inside the array's grid, and their positions in it."""
     inside = np.flatnonzero((index < np.array(source.object_grid, dtype=np.int64)).all(axis=1))
@@ -274,7 +262,7 @@ class IcechunkSession:
         self._repository = None if self._access is None else self._access.repository
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
-        self._listed_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
+        self._looked_up_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
         requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
@@ -305,8 +293,13 @@ class IcechunkSession:
     def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Fetcher, Ints | None]]:
         tables = [self.references(source) for source, _ in sources]
         if self.immutable and any(table is None or not table.is_final for table in tables):
-            self._list_chunks(sources)
-            self._add_checksums(sources)
+            check_store(self.store)
+            left = iter(
+                {(source.path, source.object_grid): (source, some) for source, some in sources}.values()
+            )
+            run_in_threads(
+                lambda: next(left, None), self._look_up, min(self._looked_up_at_a_time, len(sources))
+            )
             tables = [self.references(source) for source, _ in sources]
         located: list[tuple[Fetcher, Ints | None]] = []
         for table, (source, object_index) in zip(tables, sources, strict=True):
@@ -317,50 +310,44 @@ class IcechunkSession:
                 located.append((self._fetcher_for(table, object_index), table.sizes(object_index)))
         return located
 
-    def _list_chunks(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
-        """Load the references of members, if enough of their chunks are needed."""
-        unknown = {
-            (source.path, source.object_grid): source
-            for source, object_index in sources
-            if self.references(source) is None
-            and (
-                source.object_count <= MAX_CHUNKS_LISTED
-                or object_index.size * WORTH_LISTING >= source.object_count
-            )
-        }
-        if unknown:
-            check_store(self.store)
-            self._know(unknown, _for_all(self._list, list(unknown.values()), self._listed_at_a_time))
-
-    def _list(self, source: EngineMember) -> References:
-        return _table(chunk_table(self.store, source.path, len(source.object_grid)), source)
-
-    def _add_checksums(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
-        """Load the checksums of virtual chunks for those members where that will save requests, or where
-        nobody else looks at them: many web servers ignore the conditions that Icechunk sends.
+    def _look_up(self, needed: tuple[EngineMember, Ints]) -> None:
+        """Load the references of a member, if enough of its chunks are needed; and the checksums of virtual
+        chunks, if that will save requests, or if nobody else looks at them: many web servers ignore the
+        conditions that Icechunk sends.
 
         Reading checksums takes a few requests itself if the repository is remote.
         """
-        incomplete = {
-            (source.path, source.object_grid): (source, table)
-            for source, object_index in sources
-            if (table := self.references(source)) is not None
-            and not table.is_final
+        source, object_index = needed
+        table = self.references(source)
+        if table is None:
+            count = source.object_count
+            if count > MAX_CHUNKS_LISTED and object_index.size * WORTH_LISTING < count:
+                return
+            chunks = chunk_table(self.store, source.path, len(source.object_grid))
+            table = self._keep(source, _table(chunks, source))
+        if (
+            not table.is_final
             and any(self._containers(table, object_index))
             and (
                 self.is_near
                 or table.saves(object_index) >= WORTH_CHECKSUMS
                 or any(url.startswith("http") for url in table.urls(object_index))
             )
-        }
-        if incomplete:
-            tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
-            self._know(incomplete, tables)
+        ):
+            self._keep(source, self._with_checksums(source, table))
 
-    def _with_checksums(self, item: tuple[EngineMember, References]) -> References:
+    def _keep(self, source: EngineMember, table: References) -> References:
+        """Keep a table, but replace none that says as much: another thread may have begun to use it, and a
+        later one may lack its checksums. Returns the one that is kept."""
+        with self._knowing:
+            known = self.references(source)
+            if known is None or (table.is_final and not known.is_final):
+                known = self._references[source.path, source.object_grid] = table
+            return known
+
+    def _with_checksums(self, source: EngineMember, table: References) -> References:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
         array. Unknown ones are left out: Icechunk will check those chunks."""
-        source, table = item
         known = self.checksums(source.path, len(source.object_grid))
         if known is None:
             return table.with_checksums({})
@@ -374,23 +361,12 @@ class IcechunkSession:
         if self._repository is None or not self.immutable:
             return None
         try:
-            name = self.store.session.snapshot_id
-            snapshot = _snapshots.get((self._repository.prefix, name))
-            if snapshot is None:  # threads that ask at the same time may read it twice
-                snapshot = Snapshot(self._repository.read(f"snapshots/{name}"))
-                _snapshots.put((self._repository.prefix, name), snapshot)
-            return read_checksums(self._repository.read, snapshot, path, ndim)
+            name, read = self.store.session.snapshot_id, self._repository.read
+            place = self._repository.prefix, name
+            snapshot = _snapshots.get_or_make(place, lambda: Snapshot(read(f"snapshots/{name}")))
+            return read_checksums(read, snapshot, path, ndim)
         except _failures():
             return None
-
-    def _know(self, keys: Iterable[ReferenceKey], tables: Iterable[References]) -> None:
-        """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
-        later one may lack its checksums."""
-        with self._knowing:
-            for key, table in zip(keys, tables, strict=True):
-                known = self._references.get(key)
-                if known is None or (table.is_final and not known.is_final):
-                    self._references[key] = table
 
     def _containers(self, table: References, object_index: Ints) -> set[Container | None]:
         """The containers of virtual chunks; None is among them if some may not be read directly."""
@@ -534,15 +510,15 @@ class FileRanges(NamedTuple):
         return own, coalesce_ranges(*columns, limits)
 
 
+@dataclass(eq=False)
 class _SessionFetcher:
     """Chunks of a session's members, neighbours in source files together: files of this machine, or objects
     elsewhere."""
 
-    in_threads: bool
-    limits: Limits
+    _session: IcechunkSession
+    name: str
 
-    def __init__(self, session: IcechunkSession, name: str) -> None:
-        self._session, self.name = session, name
+    in_threads, limits = True, FILES
 
     def _ranges(self, spans: Sequence[ByteRanges]) -> tuple[list[References | None], FileRanges | None]:
         """The references of each member, and what is read from source files; None if nothing is."""
@@ -592,8 +568,6 @@ def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
 
 class SessionFiles(_SessionFetcher):
     """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
-
-    in_threads, limits = True, FILES
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))

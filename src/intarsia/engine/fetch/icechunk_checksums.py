@@ -109,7 +109,8 @@ class _FlatBuffer:
         offset[has] = self.short[fields[has] + 4 + 2 * field]
         if not optional and not offset.all():
             raise FormatError(f"field {field} is missing")
-        return np.where(offset > 0, tables + offset, 0)
+        places: Ints = np.where(offset > 0, tables + offset, 0)
+        return places
 
     def tables(self, table: Ints, field: int) -> Ints:
         """The tables in the vector that is a field of the only table."""
@@ -117,7 +118,8 @@ class _FlatBuffer:
         at += self.number[at]
         count = min(int(self.number[at[0]]), len(self.body))  # more than that are outside
         places = at + 4 + 4 * np.arange(count)
-        return places + self.number[places]
+        tables: Ints = places + self.number[places]
+        return tables
 
     def contents(self, first: Ints, length: int | Ints) -> list[bytes]:
         """The bytes from these places on, as far as the file goes."""
@@ -199,7 +201,8 @@ def _chunks(file: _FlatBuffer, references: Ints, ndim: int) -> Ints:
     at += file.number[at]
     if (file.number[at] != ndim).any():
         raise FormatError("chunks have a different number of dimensions from their array")
-    return file.number[at[:, None] + 4 + 4 * np.arange(ndim)].astype(np.int64)
+    index: Ints = file.number[at[:, None] + 4 + 4 * np.arange(ndim)].astype(np.int64)
+    return index
 
 
 def _checksums(file: _FlatBuffer, references: Ints) -> list[Checksum]:
