@@ -344,6 +344,17 @@ def safe_store(store: Any) -> Any:
     return store
 
 
+def is_immutable(store: Any) -> bool:
+    """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
+
+    A store may be opened for reading while its session is written to, so the session is checked.
+
+    >>> is_immutable({})
+    False
+    """
+    return isinstance(store, IcechunkStore) and store.is_immutable
+
+
 @contextmanager
 def writing(session: icechunk.Session) -> Iterator[None]:
     """For calls that change a whole session, such as commits and merges: nobody lists its nodes meanwhile.

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from intarsia._icechunk import is_immutable
 from intarsia.display import place_text
-from intarsia.engine.fetch import fetcher_for, is_immutable
 from intarsia.engine.fetch.store import StoreFetcher
-from intarsia.engine.prepared_member import AnyArray, AnyMember, PreparedMember, checked_member, short_codecs
 from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.region_table import NONE
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.engine.plan import RegionPart
+    from intarsia.engine.prepared_member import AnyArray, AnyMember, PreparedMember
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.packing_columns import Packings
@@ -86,6 +86,8 @@ class ArrayState[M: MemberArrays]:
         source = self._fitting.get(part.row)
         if source is not None and part.strip is None:
             return source
+        from intarsia.engine.prepared_member import checked_member  # opening reads nothing
+
         manifest, table = self.manifest, self.manifest.regions_and_replicas
         source = self.source(manifest.members[table.member[part.row]])
         rows = (part.row,)
@@ -123,6 +125,8 @@ class ArrayState[M: MemberArrays]:
         member = self.members[name]
         source = self._sources.get(name)
         if source is None or source.array is not member or not source.is_current:
+            from intarsia.engine.prepared_member import PreparedMember
+
             source = self._sources[name] = PreparedMember.of(name, member)
         return source
 
@@ -139,6 +143,8 @@ class ArrayState[M: MemberArrays]:
 
     def region_text(self, row: Row) -> str:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
+        from intarsia.engine.prepared_member import short_codecs
+
         name = self.manifest.members[row.member]
         try:
             codecs = ", " + short_codecs(self.members[name], settings=False)
@@ -213,6 +219,8 @@ class ArrayHandle[M: MemberArrays](ABC):
         """The current way to read from the store."""
         fetcher = self._fetcher
         if fetcher is None or not fetcher.is_current:
+            from intarsia.engine.fetch.fetcher_choice import fetcher_for  # opening reads nothing
+
             fetcher = self._fetcher = fetcher_for(self.store)
         return fetcher
 

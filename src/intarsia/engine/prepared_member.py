@@ -26,7 +26,6 @@ from intarsia.codecs.runtime_options import RuntimeOptions, config_of, options_i
 from intarsia.display import codecs_text
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
-from intarsia.engine.zarr_fallback import format2_with_size_checks, with_size_checks
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import is_nullable, member_dtype_fits, type_text, values_dtype
@@ -131,6 +130,8 @@ class ZarrMember(PreparedMember):
     """A member that zarr itself reads and writes."""
 
     def __init__(self, name: str, array: zarr.Array[Any], obstacle: str, *, is_plain: bool) -> None:
+        from intarsia.engine.zarr_fallback import format2_with_size_checks, with_size_checks
+
         super().__init__(name, array, is_plain=is_plain)
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""

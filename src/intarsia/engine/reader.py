@@ -17,7 +17,6 @@ from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import Table, one_line, place_text
 from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.fetch.store import read_key
-from intarsia.engine.prepared_member import PreparedMember, fill_value_of
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.engine.config import LogicalConfig
-    from intarsia.engine.prepared_member import AnyArray
+    from intarsia.engine.prepared_member import AnyArray, PreparedMember
     from intarsia.engine.request import Request
 
 SETTINGS = frozenset(("cache", "threads", "window_bytes"))
@@ -46,6 +45,8 @@ class OneMember(dict[str, "AnyArray"]):
 
 def _state(array: AnyArray) -> ArrayState[OneMember]:
     """The state of a Zarr array: its metadata, as a region over all of it."""
+    from intarsia.engine.prepared_member import fill_value_of
+
     name, corner = array.path or "/", (0,) * array.ndim
     row = Row(0, Box(corner, (1,) * array.ndim), corner)
     manifest = Manifest(

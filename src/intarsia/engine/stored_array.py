@@ -17,9 +17,7 @@ import numpy as np
 
 from intarsia.display import fitted, place_text
 from intarsia.engine.accessors import LazyComputing
-from intarsia.engine.chunk_cache import ChunkCache
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.read import read_request, read_request_async
 from intarsia.engine.request import Mode, Request, lazy_view, parse_selection
 from intarsia.manifest.data_types import to_user_array, type_text
 from intarsia.parallel import snapshot_of
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from zarr_indexing import LazyArray
 
     from intarsia.engine.array_handle import ArrayHandle
+    from intarsia.engine.chunk_cache import ChunkCache
     from intarsia.manifest.manifest import Manifest
 
 
@@ -278,7 +277,11 @@ class StoredArray(ZarrSelections, LazyComputing):
     def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
         self._handle = handle
         self._config = config or LogicalConfig()
-        self._cache = None if self._config.cache is None else ChunkCache(self._config.cache)
+        self._cache: ChunkCache | None = None
+        if self._config.cache is not None:
+            from intarsia.engine.chunk_cache import ChunkCache
+
+            self._cache = ChunkCache(self._config.cache)
 
     # What it is
 
@@ -382,6 +385,8 @@ class StoredArray(ZarrSelections, LazyComputing):
         >>> asyncio.run(array.read_async(slice(1, 3))).tolist()
         [1, 2]
         """
+        from intarsia.engine.read import read_request_async
+
         fields, rest = _fields_apart(selection) if self.dtype.names else ((), selection)
         request = parse_selection(self.shape, rest, mode)
         values = to_user_array(await read_request_async(self._handle, request, self._config, self._cache))
@@ -389,10 +394,11 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     def read_request(self, request: Request) -> np.ndarray[Any, Any]:
         """The values of `request`, a selection that is already resolved."""
-        values: np.ndarray[Any, Any] = to_user_array(
-            read_request(self._handle, request, self._config, self._cache)
-        )
-        return values
+        from intarsia.engine.read import read_request  # opening an array does not need it
+
+        values = read_request(self._handle, request, self._config, self._cache)
+        of_user: np.ndarray[Any, Any] = to_user_array(values)
+        return of_user
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.read(selection)
@@ -433,6 +439,8 @@ class StoredArray(ZarrSelections, LazyComputing):
                 f"a {type(self).__name__} is read from its store: it has no memory to share, so "
                 "copy=False fails"
             )
+        from intarsia.engine.read import read_request
+
         # Here nullable data refuses to turn nulls into numbers.
         everything = read_request(self._handle, parse_selection(self.shape, ...), self._config)
         values: np.ndarray[Any, Any] = np.asarray(everything)

@@ -33,7 +33,7 @@ from intarsia._compat import morton_order_coords, store_supports_sync_io
 from intarsia._icechunk import IcechunkStore
 from intarsia.codecs.context import working_on
 from intarsia.engine.chunk_codecs import Scratch
-from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.fetcher_choice import fetcher_for
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import (
     ByteRanges,

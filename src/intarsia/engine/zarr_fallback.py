@@ -41,7 +41,7 @@ from intarsia.codecs.compressors import (
 )
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
-from intarsia.engine.fetch import check_links
+from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.plan import chunks_along, touched_chunks
 from intarsia.engine.request import moved

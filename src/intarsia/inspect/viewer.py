@@ -26,11 +26,10 @@ import zarr
 from icechunk import IcechunkStore
 
 from intarsia._compat import sync
-from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
+from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, is_immutable
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import Table, plain, size_text
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch import is_immutable
 from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray

@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.stored_decisions import masks_by_codec
-from intarsia.engine.fetch import check_links
+from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.engine.stored_array import expect_array

@@ -21,13 +21,14 @@ from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_p
 from zarr.storage import StorePath
 
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, event_loop, evolve_codecs, open_store
+from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch import check_links, is_immutable
+from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import explain_refusals
 from intarsia.engine.fetch.store import run_on_event_loop
 from intarsia.engine.read import read_request

@@ -12,18 +12,16 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
+from intarsia._icechunk import is_immutable
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
 from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
-from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
-from intarsia.engine.prepared_member import checked_member
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
-from intarsia.manifest.manifest_diff import rebacked_boxes
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -177,6 +175,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         return True
 
     def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
+        from intarsia.manifest.manifest_diff import rebacked_boxes
+
         boxes = [state.manifest.regions_and_replicas.row(i).box for i in rows]
         return not rebacked_boxes(state.manifest, self.manifest, boxes)
 
@@ -286,6 +286,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
+        from intarsia.engine.prepared_member import checked_member
+
         state = self.state
         return checked_member(state.members[state.manifest.members[row.member]], state.manifest, row)
 

@@ -13,9 +13,10 @@ from zarr.abc.codec import Codec
 from intarsia._compat import sync
 from intarsia.codecs.runtime_options import options_of, with_codecs
 from intarsia.display import one_line, place_text
-from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import MemberError, MissingMemberError, signal_failure
 from intarsia.parallel import check_store
+
+type AnyArray = zarr.Array[Any]
 
 type Live = dict[str, tuple[Codec, ...]]
 """By member, codecs with run-time options that its zarr.json does not hold."""

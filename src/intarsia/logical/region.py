@@ -12,7 +12,6 @@ from zarr.core.sync import sync
 
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Table
 from intarsia.engine.accessors import provided_by_higher_package
-from intarsia.engine.prepared_member import checked_member, object_shape, short_codecs
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members
 from intarsia.manifest.box import Box
@@ -85,6 +84,8 @@ class Region:
     @property
     def member(self) -> zarr.Array[Any]:
         """The backing array."""
+        from intarsia.engine.prepared_member import checked_member
+
         return checked_member(self._members[self.name], self._manifest, self.row)
 
     @property
@@ -96,6 +97,8 @@ class Region:
     @property
     def codec_names(self) -> str:
         """The names of the member's codecs, joined by `+`; `raw` if it has none."""
+        from intarsia.engine.prepared_member import short_codecs
+
         return short_codecs(self.member, settings=False)
 
     @property
@@ -163,6 +166,8 @@ class Regions(Listing[Region]):
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
     """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
     box = Box.sized(member.shape) if elements is None else elements
+    from intarsia.engine.prepared_member import object_shape
+
     stored: int = sync(_stored_size(member, list(box.in_units(object_shape(member)).indices())))
     return stored
 

@@ -28,7 +28,6 @@ from intarsia.manifest.document import (
     problems_of_regions,
     problems_of_size,
 )
-from intarsia.manifest.manifest_diff import valid_replicas
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
 
@@ -301,6 +300,8 @@ class Manifest:
         views: tuple[View, ...] = fields.pop("views", self.views)
         if replicas is None and len(self.replicas):
             after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
+            from intarsia.manifest.manifest_diff import valid_replicas
+
             replicas = valid_replicas(self, after)
         every = regions.concat(replicas) if replicas else regions
         shared = every is not regions

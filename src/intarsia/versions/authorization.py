@@ -21,7 +21,6 @@ import icechunk
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.engine.fetch.virtual import Container, SourceAccess
 from intarsia.errors import IngestError, RepositoryError
-from intarsia.versions.locking import commit_lock
 from intarsia.versions.storage_options import (
     FILE,
     S3_SETTINGS,
@@ -338,6 +337,8 @@ def _with_more(
     more: ConfigChange = _no_change,
 ) -> icechunk.Repository:
     """The successor of a handle: with containers that are saved, and authorised for these prefixes too."""
+    from intarsia.versions.locking import commit_lock  # readers do not need it
+
     before = _grants.get(repo, _Grants())
     for _ in range(MAX_TRIES if added or more(repo.config) else 0):
         config = _config_with(repo, {**containers_of(repo), **added}, before, more, secrets=False)

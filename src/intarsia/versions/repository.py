@@ -30,7 +30,6 @@ from intarsia.versions.authorization import (
     remember_location,
     with_current_containers,
 )
-from intarsia.versions.locking import directory_of, lock_directory, lock_file
 from intarsia.versions.storage_options import check_options, cloud_config, headers_of, s3_options
 
 LOG_ENTRIES = 20
@@ -105,6 +104,8 @@ def open_repository(
     if isinstance(store, icechunk.Repository):
         if config is not None or authorize_virtual_chunk_access is not None or (settings and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
+        from intarsia.versions.locking import directory_of
+
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
         with explain_errors(store):
@@ -157,6 +158,8 @@ def open_repository(
             if scheme == "s3":
                 remember_location(repo, text, settings)
             return repo
+        from intarsia.versions.locking import lock_directory, lock_file  # readers do not need it
+
         try:
             path.mkdir(parents=True, exist_ok=True)
             foreign = not lock_file(path).exists() and any(path.iterdir())
@@ -277,6 +280,8 @@ def remove_new_store_on_failure(store: Any) -> Iterator[None]:
 
 def _remove_new_store(path: Path, above: Iterable[Path]) -> None:
     if is_repository(path):
+        from intarsia.versions.locking import lock_directory
+
         with lock_directory(path):
             repo = open_repository(path)
             if repo.list_branches() == {"main"} and len(list(repo.ancestry(branch="main"))) == 1:

@@ -7,7 +7,7 @@ import pytest
 from zarr.storage import LocalStore, LoggingStore
 
 import intarsia
-from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.fetcher_choice import fetcher_for
 from intarsia.engine.fetch.local_files import LocalFiles
 from intarsia.engine.fetch.store import FileSpan
 from intarsia.errors import ChunkDecodeError

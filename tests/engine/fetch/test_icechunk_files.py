@@ -12,7 +12,7 @@ import zarr
 import intarsia
 from intarsia import _icechunk
 from intarsia._icechunk import repository_folder, safe_store
-from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.fetcher_choice import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkSession
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))

@@ -9,7 +9,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.fetcher_choice import fetcher_for
 from intarsia.engine.fetch.store import run_on_event_loop
 from tests.logical.places import AsyncOnly
 
