@@ -374,11 +374,6 @@ STORAGE = 2
 LOCAL_PROVIDER = "local_file_system_object_store_provider"
 
 
-def _form_for_travelling(store: icechunk.IcechunkStore) -> bytes:
-    form: bytes = native_store(store).session.as_bytes()
-    return form
-
-
 def repository_folder(store: icechunk.IcechunkStore) -> Path | None:
     """The directory of a session's repository on this machine; None if it is elsewhere, or unknown.
 
@@ -386,7 +381,7 @@ def repository_folder(store: icechunk.IcechunkStore) -> Path | None:
     form that is not known leaves all reads to Icechunk, which takes several times as long.
     """
     try:
-        storage = msgspec.msgpack.decode(_form_for_travelling(store))[STORAGE]
+        storage = msgspec.msgpack.decode(native_store(store).session.as_bytes())[STORAGE]
         backend = storage["backend"]
         is_local = backend["object_store_provider_type"] == LOCAL_PROVIDER
         return Path(backend["path"]).absolute() if is_local else None

@@ -164,7 +164,7 @@ def plan(
     >>> plan(Manifest.empty((4,), (2,), "u1"), parse_selection((4,), slice(1, 3))).parts
     ()
     """
-    if not request.size:
+    if 0 in request.shape:
         return SelectionPlan(request, (), 0)
     box = request.box
     if any(map(operator.gt, box.stop, manifest.shape)):

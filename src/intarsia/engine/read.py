@@ -205,7 +205,7 @@ class Read:
         if not chunk_plans:
             return
         threads = threads_for(chunk_plans, config)
-        at_once = whole_batch(chunk_plans, threads, config.window)
+        at_once = whole_batch(chunk_plans, threads, config)
         if at_once is not None:
             self._decode_batch(*at_once, Scratch())
             return

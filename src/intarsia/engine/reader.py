@@ -39,6 +39,10 @@ SETTINGS = frozenset(("cache", "threads", "window_bytes"))
 class OneMember(dict[str, "AnyArray"]):
     """A Zarr array that stands for itself, by its name."""
 
+    def __init__(self, name: str, array: AnyArray) -> None:
+        super().__init__({name: array})
+        self.array = array
+
     def open_together(self, names: Iterable[str]) -> None:
         """It is open."""
 
@@ -59,11 +63,7 @@ def _state(array: AnyArray) -> ArrayState[OneMember]:
         (name,),
         RegionTable.from_rows([row], array.ndim),
     )
-    return ArrayState(manifest, OneMember({name: array}))
-
-
-def _array(state: ArrayState[OneMember]) -> AnyArray:
-    return next(iter(state.members.values()))
+    return ArrayState(manifest, OneMember(name, array))
 
 
 def _description(metadata: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
     @property
     def array(self) -> AnyArray:
         """The array as last read."""
-        return _array(self.state)
+        return self.state.members.array
 
     @property
     def store_path(self) -> StorePath:
@@ -110,7 +110,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
     def is_current(self, state: ArrayState[OneMember], stored: StoredMetadata | None = None) -> bool:
         if self.fetcher().immutable:
             return True
-        metadata: Any = _array(state).metadata
+        metadata: Any = state.members.array.metadata
         name = "zarr.json" if metadata.zarr_format == 3 else ".zarray"
         document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
         if document is None:
@@ -122,7 +122,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         return True
 
     def still_backs(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
-        return _description(_array(state).metadata) == _description(self.array.metadata)
+        return _description(state.members.array.metadata) == _description(self.array.metadata)
 
     def reload(self) -> None:
         array: Any = self.array

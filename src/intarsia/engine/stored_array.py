@@ -47,6 +47,8 @@ def expect_array(array: Any, function: str, opener: str = "intarsia.open(store, 
         )
 
 
+DEFAULT_CONFIG = LogicalConfig()
+
 type Fields = str | Sequence[str] | None
 
 
@@ -276,7 +278,7 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
         self._handle = handle
-        self._config = config or LogicalConfig()
+        self._config = config or DEFAULT_CONFIG
         self._cache: ChunkCache | None = None
         if self._config.cache is not None:
             from intarsia.engine.chunk_cache import ChunkCache

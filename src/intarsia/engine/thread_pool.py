@@ -235,14 +235,16 @@ def cut_into_batches(
     return chain(*ahead), chain(*here)
 
 
-def whole_batch(chunk_plans: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, PendingBytes] | None:
+def whole_batch(
+    chunk_plans: list[ChunkPlan], threads: int, config: LogicalConfig
+) -> tuple[Batch, PendingBytes] | None:
     """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
     if threads > 1 or len(chunk_plans) > 1:
         return None
     (work,) = chunk_plans
     if work.fetcher is None or not work.fetcher.in_threads:
         return None
-    if work.present.size > 1 and int(work.nbytes[work.present].sum()) > window // 2:
+    if work.present.size > 1 and int(work.nbytes[work.present].sum()) > config.window // 2:
         return None
     batch = [(work, work.present)]
     return batch, _begin(batch)

@@ -243,19 +243,15 @@ class RegionTable(LazyColumns):
     @cached_property
     def _few(self) -> list[tuple[int, list[int], list[int]]] | None:
         """The number, start and stop of every row, if there are few."""
-        if len(self) > FEW:
+        if len(self) > FEW and self.ndim:
             return None
         return list(zip(range(len(self)), self.start.tolist(), self.stop.tolist(), strict=True))
 
     def touching(self, box: Box) -> Ints:
         """Rows that share a lattice cell with `box`, in table order."""
-        if not len(self):
-            return np.empty(0, dtype=np.int64)
-        if not self.ndim:
-            return np.arange(len(self))
-        if self._few is not None:
+        if (few := self._few) is not None:
             near = []
-            for i, start, stop in self._few:
+            for i, start, stop in few:
                 for a, b, low, high in zip(start, stop, *box, strict=True):
                     if not (low < high and low < b and a < high):
                         break

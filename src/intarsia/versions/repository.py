@@ -128,7 +128,7 @@ def open_repository(
     text = os.fspath(store)
     scheme, path = _scheme(text), local_directory(text)
     where = text if path is None else str(path)
-    storage = _storage(text, scheme, settings)
+    storage = _storage(text, scheme, path, settings)
     if create and scheme.startswith("http"):
         raise ReadOnlyError(f"{where} can only be read: no repository can be created over HTTP")
     if create or scheme in CLOUDS:
@@ -239,21 +239,21 @@ def is_url(text: str) -> bool:
 
 def _scheme(text: str) -> str:
     """The scheme of the place of a repository; paths have that of `file://`."""
-    if is_url(text):
-        return urlsplit(text).scheme
-    if "://" in text:
+    scheme = urlsplit(text).scheme if "://" in text else "file"
+    if scheme not in SCHEMES:
         raise ValueError(
             f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEMES)}.\n"
             "  For other storage, open it with icechunk and pass the icechunk.Repository"
         )
-    return "file"
+    return scheme
 
 
 def local_directory(text: str) -> Path | None:
     """The directory that a path or a `file://` URL means; None for other URLs."""
     if _scheme(text) != "file":
         return None
-    return Path(os.path.realpath(Path(unquote(urlsplit(text).path) if is_url(text) else text).expanduser()))
+    path = unquote(urlsplit(text).path) if "://" in text else text
+    return Path(os.path.realpath(Path(path).expanduser()))
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def _remove_new_store(path: Path, above: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Storage:
+def _storage(text: str, scheme: str, path: Path | None, options: Mapping[str, Any]) -> icechunk.Storage:
     """Icechunk's storage for a path or a URL."""
     check_options(text, scheme, options)
     _filter_warnings()
@@ -311,8 +311,8 @@ def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Sto
     if scheme == "memory":
         storage = icechunk.in_memory_storage()
         return _memories.setdefault(f"{bucket}/{prefix}", storage) if bucket or prefix else storage
-    if scheme == "file":
-        return icechunk.local_filesystem_storage(str(local_directory(text)))
+    if path is not None:
+        return icechunk.local_filesystem_storage(str(path))
     return icechunk.http_storage(text, headers=headers_of(options) or None)
 
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+from types import SimpleNamespace
 
 import icechunk
 import numpy as np
@@ -53,8 +54,8 @@ def test_the_path_of_a_repository_is_found_in_its_session(repository, tmp_path):
     "form", [b"", b"\xc0", b"\x93\x01\x02\x03", b"\xc1", b"\x95\xc0\xc0\x80\xc0\x92\x90\x80"]
 )
 def test_a_session_in_an_unknown_form_is_read_by_icechunk(repository, monkeypatch, form):
-    monkeypatch.setattr(_icechunk, "_form_for_travelling", lambda store: form)
-    array = opened(repository)
+    array, session = opened(repository), SimpleNamespace(as_bytes=lambda: form)
+    monkeypatch.setattr(_icechunk, "native_store", lambda store: SimpleNamespace(session=session))
     assert fetchers(array) == {"Icechunk, in batches"}
     np.testing.assert_array_equal(array[...], VALUES)
 

@@ -49,7 +49,7 @@ from intarsia.engine.fetch.store import (
     requests_of,
     run_on_event_loop,
 )
-from intarsia.engine.fetch.symlinks import CheckedFolders, may_follow, open_file, refuse_links_out
+from intarsia.engine.fetch.symlinks import may_follow, open_file, refuse_link_out, refuse_links_out
 from intarsia.engine.fetch.virtual import (
     ChangedError,
     Container,
@@ -255,13 +255,13 @@ class IcechunkSession:
         folder = repository_folder(store) if self.immutable and CAN_READ_FILES else None
         self.folder = folder if folder is not None and folder.is_dir() else None
         """The directory of a repository on this machine, if its files can be read."""
-        if self.folder is not None:
-            CheckedFolders(os.fspath(self.folder)).check("chunks")
         self.is_near = self.folder is not None
         self._access: SourceAccess | None = store.shared.access
         self._repository = None if self._access is None else self._access.repository
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
+            if (chunks := self.folder / "chunks").is_symlink():
+                refuse_link_out(os.fspath(chunks), os.fspath(self.folder))
         self._looked_up_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
         requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
@@ -381,11 +381,11 @@ class IcechunkSession:
             own = self._chunk_files if NATIVE in table.kinds else self._inlined
             return own if can_read else self._batches
         containers = self._containers(table, object_index) if table.checksums_are_known else {None}
-        direct = [container for container in containers if container is not None]
-        if can_read and CAN_READ_FILES and None not in containers and all(each.is_local for each in direct):
+        are_local = all(each.is_local for each in containers if each is not None)
+        if can_read and CAN_READ_FILES and None not in containers and are_local:
             return self._source_files
         self._check_links_of(table.urls(object_index))
-        return self._batches if all(each.is_local for each in direct) else self._source_objects
+        return self._batches if are_local else self._source_objects
 
     def check_links(self, path: str, *, many: bool = False) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
@@ -584,7 +584,7 @@ class SessionFiles(_SessionFetcher):
         """Chunks in files of the repository, or inlined."""
         assert table is not None
         rows = table.rows(spans.object_index)
-        starts, lengths = (column.tolist() for column in table.places(rows, spans))
+        starts, lengths = [column.tolist() for column in table.places(rows, spans)]
 
         def inlined(i: int) -> memoryview:
             return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]

@@ -31,13 +31,11 @@ class Container:
         self.prefix = prefix
         self.arguments = arguments
         """What obstore takes to open the place; None for files on this machine."""
+        self.is_local = arguments is None
+        self._path = object_path(prefix)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Container, (self.prefix, self.arguments)
-
-    @property
-    def is_local(self) -> bool:
-        return self.arguments is None
 
     @cached_property
     def store(self) -> Any:
@@ -50,7 +48,7 @@ class Container:
     @cached_property
     def folders(self) -> CheckedFolders:
         """The directories below the prefix, if it is one of this machine: no link may lead out of it."""
-        return CheckedFolders("/" + object_path(self.prefix))
+        return CheckedFolders("/" + self._path)
 
     def key(self, url: str) -> str:
         """The path of a file below the prefix.
@@ -58,16 +56,16 @@ class Container:
         >>> Container("file:///data/").key("file:///data/2002/sst%20daily.nc")
         '2002/sst daily.nc'
         """
-        return object_path(url)[len(object_path(self.prefix)) :]
+        return object_path(url)[len(self._path) :]
 
     def read(self, name: str) -> bytes:
         """The content of a small file below the prefix."""
         if self.is_local:
-            with open(f"/{object_path(self.prefix)}{name}", "rb") as file:
+            with open(f"/{self._path}{name}", "rb") as file:
                 return file.read()
         import obstore
 
-        return bytes(obstore.get(self.store, object_path(self.prefix) + name).bytes())
+        return bytes(obstore.get(self.store, self._path + name).bytes())
 
 
 @dataclass(frozen=True)
