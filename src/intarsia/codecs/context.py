@@ -249,15 +249,15 @@ def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
     return any(each.needs_chunk_index(chunk_spec) for each in asking)
 
 
-def names_chunks(codec: Codec) -> bool:
-    """Whether errors of `codec`, or of one inside it, name the chunk if they can.
+def names_chunks(*codecs: Codec) -> bool:
+    """Whether errors of one of these codecs, or of one inside it, name the chunk if they can.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> from zarr.codecs import ZstdCodec
     >>> names_chunks(ShuffleCodec(element_size=2)), names_chunks(ZstdCodec())
     (True, False)
     """
-    return any(getattr(each, "names_chunks", False) for each in all_codecs([codec]))
+    return any(getattr(each, "names_chunks", False) for each in all_codecs(codecs))
 
 
 def takes_keyword(function: Callable[..., object], keyword: str) -> bool:
@@ -548,5 +548,5 @@ def switch_pipeline_for(array: zarr.Array[Any]) -> None:
     ...     zarr.config.get("codec_pipeline.path")
     'zarr.core.codec_pipeline.FusedCodecPipeline'
     """
-    if any(map(names_chunks, getattr(array.metadata, "codecs", ()))):
+    if names_chunks(*getattr(array.metadata, "codecs", ())):
         switch_pipeline()

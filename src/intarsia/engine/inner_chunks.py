@@ -16,6 +16,7 @@ from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
 from intarsia.engine.fetch.store import ByteRanges, Encoded, Fetcher, FileSpan, StoreFetcher
+from intarsia.engine.request import moved
 
 if TYPE_CHECKING:
     from intarsia.engine.prepared_member import EngineMember
@@ -206,16 +207,16 @@ def chunk_piece(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece |
     >>> chunk_piece((slice(0, 6), slice(0, 1)), (8, 8)) is None
     True
     """
-    first, moved = 0, list(inside)
+    first, from_start = 0, list(inside)
     for axis, selector in enumerate(inside):
         start, stop = selector_bounds(selector)
         stride = prod(shape[axis + 1 :])
         first += start * stride
-        moved[axis] = _moved(selector, start)
+        from_start[axis] = moved(selector, -start)
         if stop - start > 1 or axis == len(inside) - 1:
             piece_shape = (1,) * axis + (stop - start, *shape[axis + 1 :])
             is_small = prod(piece_shape) * LARGEST_PART <= prod(shape)
-            return ChunkPiece(first, piece_shape, tuple(moved)) if is_small else None
+            return ChunkPiece(first, piece_shape, tuple(from_start)) if is_small else None
     return None
 
 
@@ -228,12 +229,6 @@ def selector_bounds(selector: Any) -> tuple[int, int]:
     if isinstance(selector, slice):
         return selector.start, selector.stop
     return int(selector.min()), int(selector.max()) + 1
-
-
-def _moved(selector: Any, start: int) -> Any:
-    if isinstance(selector, slice):
-        return slice(0, selector.stop - start, selector.step)
-    return selector - start
 
 
 def piece_extents(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:

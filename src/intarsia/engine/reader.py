@@ -174,9 +174,6 @@ class Reader(StoredArray):
 
     _handle: SingleArrayHandle
 
-    def __init__(self, handle: SingleArrayHandle, config: LogicalConfig | None = None) -> None:
-        super().__init__(handle, config)
-
     @classmethod
     def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
         """A reader of a zarr `array` as it is now, with the settings in `config`."""

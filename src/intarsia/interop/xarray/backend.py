@@ -316,13 +316,13 @@ class GroupStore(AbstractDataStore):
         for name, child in children.items():
             if name in self._dropped:
                 continue
-            if is_logical(child):
+            if isinstance(child, zarr.Array):
+                variables |= variables_of(Reader.of(child), name, self._nulls)
+            elif is_logical(child):
                 array = LogicalArray(LogicalArrayHandle.load(child))
                 if self._layer is not None and self._layer in array.manifest.layers:
                     array = array.with_config(layer=self._layer)
                 variables |= variables_of(array, name, self._nulls)
-            elif isinstance(child, zarr.Array):
-                variables |= variables_of(Reader.of(child), name, self._nulls)
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
