@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class ChunkCache:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._chunks = BoundedCache[tuple[str, int], np.ndarray[Any, Any]](most_bytes, lambda a: a.nbytes)
+        self._chunks = BoundedCache[tuple[str, int], np.ndarray[Any, Any]](most_bytes, attrgetter("nbytes"))
 
     @property
     def nbytes(self) -> int:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ WORTH_CHECKSUMS = 8
 """How many requests must be saved to make up for reading the checksums of a member from a remote store."""
 
 
-_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, lambda snapshot: snapshot.nbytes)
+_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, attrgetter("nbytes"))
 """The arrays of a dataset look into the same snapshot, one after another."""
 
 
@@ -292,14 +293,16 @@ class IcechunkSession:
 
     def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Fetcher, Ints | None]]:
         tables = [self.references(source) for source, _ in sources]
-        if self.immutable and any(table is None or not table.is_final for table in tables):
+        incomplete = {
+            (source.path, source.object_grid): (source, object_index)
+            for table, (source, object_index) in zip(tables, sources, strict=True)
+            if self._lacks(table, source, object_index)
+        }
+        if incomplete:
             check_store(self.store)
-            left = iter(
-                {(source.path, source.object_grid): (source, some) for source, some in sources}.values()
-            )
-            run_in_threads(
-                lambda: next(left, None), self._look_up, min(self._looked_up_at_a_time, len(sources))
-            )
+            left = iter(incomplete.values())
+            threads = min(self._looked_up_at_a_time, len(incomplete))
+            run_in_threads(partial(next, left, None), self._look_up, threads)
             tables = [self.references(source) for source, _ in sources]
         located: list[tuple[Fetcher, Ints | None]] = []
         for table, (source, object_index) in zip(tables, sources, strict=True):
@@ -310,22 +313,17 @@ class IcechunkSession:
                 located.append((self._fetcher_for(table, object_index), table.sizes(object_index)))
         return located
 
-    def _look_up(self, needed: tuple[EngineMember, Ints]) -> None:
-        """Load the references of a member, if enough of its chunks are needed; and the checksums of virtual
-        chunks, if that will save requests, or if nobody else looks at them: many web servers ignore the
-        conditions that Icechunk sends.
+    def _lacks(self, table: References | None, source: EngineMember, object_index: Ints) -> bool:
+        """Whether there is something to find out before these chunks are read: their references, if enough
+        of the member's chunks are needed; or the checksums of virtual chunks, if that will save requests, or
+        if nobody else looks at them: many web servers ignore the conditions that Icechunk sends.
 
         Reading checksums takes a few requests itself if the repository is remote.
         """
-        source, object_index = needed
-        table = self.references(source)
         if table is None:
-            count = source.object_count
-            if count > MAX_CHUNKS_LISTED and object_index.size * WORTH_LISTING < count:
-                return
-            chunks = chunk_table(self.store, source.path, len(source.object_grid))
-            table = self._keep(source, _table(chunks, source))
-        if (
+            is_small = source.object_count <= MAX_CHUNKS_LISTED
+            return self.immutable and (is_small or object_index.size * WORTH_LISTING >= source.object_count)
+        return (
             not table.is_final
             and any(self._containers(table, object_index))
             and (
@@ -333,7 +331,16 @@ class IcechunkSession:
                 or table.saves(object_index) >= WORTH_CHECKSUMS
                 or any(url.startswith("http") for url in table.urls(object_index))
             )
-        ):
+        )
+
+    def _look_up(self, needed: tuple[EngineMember, Ints]) -> None:
+        """Find out what is lacking about chunks of a member."""
+        source, object_index = needed
+        table = self.references(source)
+        if table is None:
+            chunks = chunk_table(self.store, source.path, len(source.object_grid))
+            table = self._keep(source, _table(chunks, source))
+        if self._lacks(table, source, object_index):
             self._keep(source, self._with_checksums(source, table))
 
     def _keep(self, source: EngineMember, table: References) -> References:
