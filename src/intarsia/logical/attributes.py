@@ -67,7 +67,7 @@ class Attributes(MutableMapping[str, Any]):
         return self._logical.group.metadata.attributes[key]
 
     def __iter__(self) -> Iterator[str]:
-        return (key for key in self._all() if key not in RESERVED)
+        return iter([key for key in self._logical.group.metadata.attributes if key not in RESERVED])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
