@@ -155,7 +155,7 @@ class EngineMember(PreparedMember):
         outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
-        if options_in(array.async_array.config).over(options_of(stored_codecs)).verify_header:
+        if options_in(array.async_array.config).verify_header or options_of(stored_codecs).verify_header:
             raise _ObstacleError("verify_header=True")
         self.fill_value = fill_value_of(array)
         self.chunk_shape = outer_shape
@@ -179,7 +179,9 @@ class EngineMember(PreparedMember):
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
         self.decoder = _decoder(codecs, spec, "a codec")
         self._codecs, self._chunk_spec = codecs, spec
-        self._separator = _separator(self.metadata)
+        encoding: Any = self.metadata.chunk_key_encoding
+        self._separator: str | None = encoding.separator if has_usual_keys(encoding) else None
+        """The separator of the numbers in chunk keys; None for other kinds of keys."""
         self._prefix = f"{self.path}/" if self.path else ""
         """The beginning of all keys, up to the numbers if there is a separator."""
         if self._separator is not None and self.grid:
@@ -233,12 +235,6 @@ class EngineMember(PreparedMember):
 
 
 type AnyMember = EngineMember | ZarrMember
-
-
-def _separator(metadata: Any) -> str | None:
-    """The separator of the numbers in chunk keys; None for other kinds of keys."""
-    encoding = metadata.chunk_key_encoding
-    return str(encoding.separator) if has_usual_keys(encoding) else None
 
 
 def fill_value_of(array: zarr.Array[Any]) -> Any:

@@ -24,11 +24,9 @@ def fetcher_for(store: Store) -> StoreFetcher:
     store = safe_store(store)
     if isinstance(store, IcechunkStore):
         check_store(store)
-        if not store.is_immutable:
-            return IcechunkSession(store)
-        if store.shared.fetcher is None:
-            store.shared.fetcher = IcechunkSession(store)
-        fetcher: StoreFetcher = store.shared.fetcher
+        fetcher: StoreFetcher = store.shared.fetcher or IcechunkSession(store)
+        if fetcher.immutable:
+            store.shared.fetcher = fetcher
         return fetcher
     if type(store) is LocalStore and CAN_READ_FILES:
         return LocalFiles(store)
