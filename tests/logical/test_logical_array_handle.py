@@ -123,7 +123,7 @@ def test_who_stores_one_chunk_on_an_event_loop_looks_at_the_manifest_in_the_same
 
     with transaction(tmp_path) as store:
         array = filled(store)
-        monkeypatch.setattr("intarsia.logical.logical_array_handle.read_key", afterwards)
+        monkeypatch.setattr("intarsia.engine.array_handle.read_key", afterwards)
         array[10:20] = 9
         array[25] = 9
         assert array[8:28:3].tolist() == [8, 9, 9, 9, 20, 23, 26]

@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia._icechunk import is_immutable
 from intarsia.display import place_text
-from intarsia.engine.fetch.store import StoreFetcher
+from intarsia.engine.fetch.store import StoreFetcher, read_key
 from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.region_table import NONE
@@ -161,6 +161,8 @@ class ArrayHandle[M: MemberArrays](ABC):
     """The state as last read or written."""
 
     _fetcher: StoreFetcher | None = None
+    _last_seen: tuple[bytes, ArrayState[M]] | None = None
+    """The document that was found to describe a state, and that state."""
 
     @cached_property
     def fallbacks(self) -> dict[tuple[int, int], ReplicaFallback]:
@@ -190,9 +192,8 @@ class ArrayHandle[M: MemberArrays](ABC):
         """Pick up what other handles have changed."""
 
     @abstractmethod
-    def is_current(self, state: ArrayState[M], stored: StoredMetadata | None = None) -> bool:
-        """Whether the store agrees with the state; costs one small read if anything may have changed and
-        this was not checked yet."""
+    def is_described_by(self, document: bytes, state: ArrayState[M]) -> bool:
+        """Whether a metadata document in the store means this state."""
 
     @abstractmethod
     def still_backs(self, state: ArrayState[M], rows: Sequence[int]) -> bool:
@@ -223,6 +224,25 @@ class ArrayHandle[M: MemberArrays](ABC):
 
             fetcher = self._fetcher = fetcher_for(self.store)
         return fetcher
+
+    @property
+    def document_key(self) -> str:
+        """Where the metadata is that tells whether the state is current."""
+        return f"{self.path}/zarr.json".lstrip("/")
+
+    def is_current(self, state: ArrayState[M], stored: StoredMetadata | None = None) -> bool:
+        """Whether the store agrees with the state; costs one small read if anything may have changed and
+        this was not checked yet."""
+        if self.fetcher().immutable:
+            return True
+        document = (stored or StoredMetadata(read_key(self.store, self.document_key))).document
+        if document is None:
+            return False
+        if self._last_seen != (document, state):
+            if not self.is_described_by(document, state):
+                return False
+            self._last_seen = document, state
+        return True
 
     def retry_on_change[T](
         self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], StoredMetadata | None]]

@@ -15,8 +15,7 @@ from intarsia._icechunk import safe_store
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import Table, one_line, place_text
-from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
-from intarsia.engine.fetch.store import read_key
+from intarsia.engine.array_handle import ArrayHandle, ArrayState
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
@@ -73,24 +72,11 @@ def _description(metadata: Any) -> dict[str, Any]:
     return {name: getattr(metadata, name) for name in names} | {"fill_value": repr(metadata.fill_value)}
 
 
-def _describes(document: bytes, metadata: Any) -> bool:
-    """Whether a metadata document describes this array, and not a later or different one."""
-    kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
-    described: Any = None
-    try:
-        described = json.loads(document)
-        return _description(kind.from_dict(described)) == _description(metadata)
-    except (ValueError, KeyError, TypeError, RecursionError):  # also chunks that zarr reads only when told to
-        own = json.loads(json.dumps(metadata.to_dict(), default=str))
-        return bool(described == own)
-
-
 class SingleArrayHandle(ArrayHandle[OneMember]):
     """A Zarr array that stands for itself."""
 
     def __init__(self, array: AnyArray) -> None:
         self.state = _state(_on_safe_store(array))
-        self._last_seen: tuple[bytes, ArrayState[OneMember]] = b"", self.state
 
     @property
     def array(self) -> AnyArray:
@@ -107,19 +93,22 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         chunk = "" if index is None else f"chunk {index} of "
         return f"{chunk}the array at {place_text(self.store_path)}"
 
-    def is_current(self, state: ArrayState[OneMember], stored: StoredMetadata | None = None) -> bool:
-        if self.fetcher().immutable:
-            return True
+    @property
+    def document_key(self) -> str:
+        is_format_3 = self.array.metadata.zarr_format == 3
+        return super().document_key if is_format_3 else f"{self.path}/.zarray".lstrip("/")
+
+    def is_described_by(self, document: bytes, state: ArrayState[OneMember]) -> bool:
         metadata: Any = state.members.array.metadata
-        name = "zarr.json" if metadata.zarr_format == 3 else ".zarray"
-        document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
-        if document is None:
-            return False
-        if self._last_seen != (document, state):
-            if not _describes(document, metadata):
-                return False
-            self._last_seen = document, state
-        return True
+        kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+        described: Any = None
+        try:
+            described = json.loads(document)
+            return _description(kind.from_dict(described)) == _description(metadata)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            # Also for chunks that zarr reads only when told to.
+            own = json.loads(json.dumps(metadata.to_dict(), default=str))
+            return bool(described == own)
 
     def still_backs(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
         return _description(state.members.array.metadata) == _description(self.array.metadata)

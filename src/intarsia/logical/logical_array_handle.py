@@ -16,7 +16,6 @@ from intarsia._icechunk import is_immutable
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
 from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
-from intarsia.engine.fetch.store import read_key
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
@@ -64,7 +63,6 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         # both in one turn: otherwise a slow reader could replace the state that a writer is working on by an
         # old one.
         self._turn = threading.RLock()
-        self._last_seen: tuple[bytes, Manifest] = b"", manifest
 
     @property
     def store_path(self) -> StorePath:
@@ -152,27 +150,13 @@ class LogicalArrayHandle(ArrayHandle[Members]):
                 self.state = ArrayState(manifest, members)
             self._fetcher = None
 
-    @property
-    def _document_key(self) -> str:
-        return f"{self.group.path}/zarr.json".lstrip("/")
-
     async def look(self) -> StoredMetadata:
         """What the store now says about the array, for a writer whose bytes this event loop just stored."""
-        document = await self.group.store.get(self._document_key, default_buffer_prototype())
+        document = await self.group.store.get(self.document_key, default_buffer_prototype())
         return StoredMetadata(None if document is None else document.to_bytes())
 
-    def is_current(self, state: ArrayState[Members], stored: StoredMetadata | None = None) -> bool:
-        if self.fetcher().immutable:
-            return True
-        document = (stored or StoredMetadata(read_key(self.group.store, self._document_key))).document
-        if document is None:
-            return False
-        seen, manifest = self._last_seen
-        if document != seen or manifest is not state.manifest:
-            if not state.manifest.matches(document):
-                return False
-            self._last_seen = document, state.manifest
-        return True
+    def is_described_by(self, document: bytes, state: ArrayState[Members]) -> bool:
+        return state.manifest.matches(document)
 
     def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
         from intarsia.manifest.manifest_diff import rebacked_boxes
