@@ -15,7 +15,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
-from intarsia.engine.fetch import fetcher_for
+from intarsia.engine.fetch.fetcher_choice import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.icechunk_checksums import Checksum
 from intarsia.errors import ReadError
