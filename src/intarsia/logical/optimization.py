@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import zarr
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.codecs import ShardingCodec
 
 from intarsia.display import Listing, size_text
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
-from intarsia.logical.encoding import Encoding, encoding_like
+from intarsia.logical.encoding import Encoding, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
@@ -95,11 +97,11 @@ def _optimized(
     array: LogicalArray, region: Region, objective: Objective, progress: Progress
 ) -> OptimizedRegion | None:
     """Recode one region, if that makes it better; None if it stays as it is."""
-    now = encoding_like(array._logical, region.row, Encoding(keep_packing=True))
-    chunks, own = now.chunks, {"now": list(now.codecs or ())}
+    chunks, shards = chunks_and_shards(region.member, region.view)
     before, size = short_codecs(region.member), region.nbytes_stored
     stored = array.as_stored(region.bounds)
-    current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=own, chunks=chunks).best
+    now = {"now": _inner(region)}
+    current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
     if gain <= MIN_GAIN:
@@ -111,7 +113,15 @@ def _optimized(
         after, stored_after = short_codecs(member), stored_size(member)
         return objective != "size" or stored_after < size  # samples may mislead about the rest
 
-    encoding = Encoding(best.codecs, chunks, now.shards, options=array.config.options, keep_packing=True)
+    encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     if not recode(array._logical, region.row.box, encoding, progress=progress, accept=is_better):
         return None
     return OptimizedRegion(region.bounds, before, after, size, stored_after)
+
+
+def _inner(region: Region) -> list[Any]:
+    """The codecs of a single chunk, which are nested inside those of a shard."""
+    codecs = region.codecs
+    inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
+    # Codecs that turn axes were made for the member's axes, and a view shows others.
+    return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
