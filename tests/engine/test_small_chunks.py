@@ -29,19 +29,16 @@ COMPRESSORS = {
 SHAPE, CHUNKS = (37, 61), (5, 7)
 
 
-@pytest.fixture(params=["in one call", "one copy each", "one by one", "without batches"], autouse=True)
+@pytest.fixture(params=["in one call", "one by one", "without batches"], autouse=True)
 def way(request, monkeypatch):
-    """However few chunks there are; as larger ones; never; and with a python-zstandard that cannot."""
+    """However few chunks there are; as larger ones; and with a python-zstandard that cannot."""
     if request.param == "without batches":
         monkeypatch.setattr(chunk_codecs, "HAS_BATCHES", False)
         monkeypatch.setattr(compressors, "HAS_BATCHES", False)
     elif request.param == "one by one":
         monkeypatch.setattr(chunk_codecs, "LARGEST_TOGETHER", 0)
-        monkeypatch.setattr(chunk_codecs, "ZSTD_LARGEST_BLOCK", 0)
     else:
         monkeypatch.setattr(chunk_codecs, "WORTH_ONE_CALL", 1)
-    if request.param == "one copy each":
-        monkeypatch.setattr(chunk_codecs, "LARGEST_TOGETHER", 0)
     return request.param
 
 

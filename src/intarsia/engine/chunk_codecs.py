@@ -1,10 +1,10 @@
 """Chunks from bytes to values and back: zarr's own codecs, called without an event loop.
 
 Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
-row of chunks at a time; zstd decodes them, and those of up to 128 KiB, in one call outside Python. Of larger
-chunks, the compressor nearest to the array, if it is one of zarr's common ones, decodes straight into the
-output if the chunk is contiguous there, else into a buffer that its thread keeps; it encodes values from such
-a buffer. All other codecs run as in zarr.
+row of chunks at a time; zstd decodes them in one call outside Python. For larger chunks, the compressor that
+is nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
+contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
+codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
     HAS_BATCHES,
-    ZSTD_LARGEST_BLOCK,
     Bytes,
     ExactDecompress,
     check_count,
@@ -44,8 +43,8 @@ from intarsia.manifest.packing import Packing
 from intarsia.nullable.buffer import OptionalNDBuffer
 
 LARGEST_TOGETHER = 16 << 10
-"""Chunks of up to this many decoded bytes are put behind one another, so that a row of them is one copy: for
-larger ones, that takes longer than it saves."""
+"""Chunks of up to this many decoded bytes are decoded together and put behind one another, so that a row of
+them is one copy: for larger ones, getting the memory takes longer than that saves."""
 
 WORTH_ONE_CALL = 256 << 10
 """Chunks of fewer bytes in all are decompressed one by one in the time that it takes to prepare one call."""
@@ -111,11 +110,10 @@ class Decoder:
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         is_short = self._is_plain and not (self._array_codecs or self._outer)
-        is_zstd = HAS_BATCHES and is_short and bool(after) and type(after[0]) is ZstdCodec
-        self.in_one_call = is_zstd and 0 < self.nbytes <= ZSTD_LARGEST_BLOCK
-        """Whether many chunks are decompressed in one call, without the interpreter's lock."""
         is_small = is_short and 0 < self.nbytes <= LARGEST_TOGETHER
-        self.together = TOGETHER_BYTES // self.nbytes if is_small or self.in_one_call else 1
+        self.in_one_call = HAS_BATCHES and is_small and bool(after) and type(after[0]) is ZstdCodec
+        """Whether many chunks are decompressed in one call, without the interpreter's lock."""
+        self.together = TOGETHER_BYTES // self.nbytes if is_small else 1
         """How many chunks are decoded together."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
@@ -158,7 +156,7 @@ class Decoder:
         write_decoded(out, target, self.values(encoded, scratch), packing)
 
     def values_together(self, encoded: list[Encoded]) -> Values | None:
-        """Several chunks, as an array if they are small; None if one is damaged, or takes a closer look."""
+        """Several small chunks as an array; None if one is damaged, or takes a closer look."""
         try:
             if self.in_one_call and len(encoded) * self.nbytes >= WORTH_ONE_CALL:
                 contents = decompress_zstd_together(encoded, self.nbytes)
@@ -170,11 +168,8 @@ class Decoder:
             return None
         if contents is None:
             return None
-        dtype, shape = self.stored_dtype, self.stored_shape
-        if self.nbytes > LARGEST_TOGETHER:
-            return [np.frombuffer(content, dtype).reshape(shape) for content in contents]
-        together: Values = np.frombuffer(b"".join(contents), dtype)
-        return together.reshape(len(encoded), *shape)
+        together: Values = np.frombuffer(b"".join(contents), self.stored_dtype)
+        return together.reshape(len(encoded), *self.stored_shape)
 
     def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
         """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""

@@ -352,8 +352,7 @@ class ChunkPlan:
 
     def put_together(self, chunks: Values, positions: Ints) -> None:
         """The same; of slices, a row of chunks is one copy if they lie one behind the other."""
-        is_one_array = isinstance(chunks, np.ndarray) and self._points is None
-        last_axis = self._axes[-1].chunk if is_one_array else []
+        last_axis = self._axes[-1].chunk if self._points is None else []
         is_sliced = bool(last_axis) and all(isinstance(axis.target[0], slice) for axis in self._axes)
         is_gapless = is_sliced and last_axis[-1] - last_axis[0] == len(last_axis) - 1
         if not is_gapless or isinstance(self.packing, Packings) or not isinstance(self.out, np.ndarray):
