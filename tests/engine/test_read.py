@@ -162,6 +162,17 @@ def test_small_chunks_are_decoded_by_one_thread_unless_many_are_one_call(codec, 
     np.testing.assert_array_equal(reader[...], values)
 
 
+@pytest.mark.skipif(not HAS_GIL, reason="threads of this Python hand no lock to one another")
+def test_chunks_that_take_long_are_shared_among_threads_beside_those_that_do_not(monkeypatch):
+    monkeypatch.undo()
+    array = intarsia.create({}, "a", shape=(2048, 512), chunks=(128, 128), dtype="f4")
+    values = np.arange(1 << 19, dtype="f4").reshape(1024, 512)
+    array.add_region(((0, 1024), (0, 512)), codecs=[FAST], data=values)
+    array.add_region(((1024, 2048), (0, 512)), codecs=["zstd"], data=values)
+    array = array.with_config(threads=2)
+    assert [intarsia.explain(array, rows).threads for rows in (np.s_[:1024], np.s_[1024:], ...)] == [1, 2, 2]
+
+
 def test_results_are_the_callers_own():
     array = intarsia.create(MemoryStore(), "a", shape=(8,), chunks=(8,), dtype="i8")
     array.add_region(((0, 8),), codecs=[], data=np.arange(8))

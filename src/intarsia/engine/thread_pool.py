@@ -194,24 +194,20 @@ def threads_for(chunk_plans: list[ChunkPlan], config: LogicalConfig, *, writing:
     """How many threads to use: as many as are allowed, have something to do, and fit into half the window."""
     if len(chunk_plans) == 1 and chunk_plans[0].present.size == 1:
         return 1
-    chunks = largest = size = too_small = 0
+    chunks = largest = 0
     total = 0.0
     for work in chunk_plans:
         decoder = work.source.decoder
         chunks += work.present.size
+        largest = max(largest, decoder.nbytes * decoder.copies)
         decoded = work.present.size * decoder.nbytes
-        size += decoded
         cost = 1.0 if writing else max(1.0, work.source.decode_cost)
         if decoder.is_raw:
             decoded = min(decoded, work.part.size * decoder.stored_dtype.itemsize)
             cost = cost if writing else RAW_WORK
-        total += decoded * cost
-        largest = max(largest, decoder.nbytes * decoder.copies)
-        if not decoder.in_one_call:
-            least = TOO_FAST_TO_SHARE if work.source.is_fast_to_decode else TOO_SMALL_TO_SHARE
-            too_small += work.present.size * least
-    if not writing and HAS_GIL and size < too_small:
-        return 1
+        least = TOO_FAST_TO_SHARE if work.source.is_fast_to_decode else TOO_SMALL_TO_SHARE
+        if writing or decoder.in_one_call or not HAS_GIL or decoder.nbytes >= least:
+            total += decoded * cost
     fitting = config.window // 2 // max(largest, 1)
     worth = WORTH_A_THREAD if writing else WORTH_A_READING_THREAD
     return max(1, min(config.most_threads, chunks, fitting, int(total / worth)))

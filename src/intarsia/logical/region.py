@@ -165,9 +165,9 @@ class Regions(Listing[Region]):
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
     """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
-    box = Box.sized(member.shape) if elements is None else elements
     from intarsia.engine.prepared_member import object_shape
 
+    box = Box.sized(member.shape) if elements is None else elements
     stored: int = sync(_stored_size(member, list(box.in_units(object_shape(member)).indices())))
     return stored
 

@@ -104,6 +104,8 @@ class _FlatBuffer:
     def places(self, tables: Ints, field: int, *, optional: bool = False) -> Ints:
         """Where this field of each table lies; 0 for tables without an optional one."""
         fields = tables - self.signed[tables]
+        if (fields < 0).any():  # NumPy would count these from the end
+            raise IndexError(f"field {field}")
         has = np.flatnonzero(self.short[fields] > 4 + 2 * field)
         offset = np.zeros_like(tables)
         offset[has] = self.short[fields[has] + 4 + 2 * field]
