@@ -417,21 +417,32 @@ class ChunkTable:
 
 
 def chunk_table(store: icechunk.IcechunkStore, path: str, ndim: int = 0) -> ChunkTable:
-    """The stored chunks of an array; `ndim` matters only if there are none.
+    """The stored chunks of an array, which has `ndim` dimensions if that is not 0.
 
     The session's lock is held meanwhile and always released at the end.
     """
     batches: Any = store.array_chunk_iterator(path)
-    parts = [*batches]
+    try:
+        parts = [*batches]
+    except ValueError as error:  # chunks whose indices differ in length
+        raise _damaged_references(path, error) from error
+    lengths = {part[0].shape[1] for part in parts} or {ndim}
+    if len(lengths) > 1 or (ndim and lengths != {ndim}):
+        found = " and ".join(map(str, sorted(lengths)))
+        raise _damaged_references(path, f"its chunks have indices of {found} numbers")
     location: list[str] = []
     inlined: dict[int, bytes] = {}
     for _, _, locations, _, _, contents in parts:
         inlined |= {len(location) + row: content for row, content in contents.items()}
         location += locations
     none = np.empty(0, np.int64)
-    no_index = np.empty((0, parts[0][0].shape[1] if parts else ndim), np.int64)
+    no_index = np.empty((0, *lengths), np.int64)
     columns = (0, no_index), (1, np.empty(0, np.uint8)), (3, none), (4, none)
     index, kind, offset, nbytes = [
         np.concatenate([empty, *[part[k] for part in parts]], dtype=empty.dtype) for k, empty in columns
     ]
     return ChunkTable(index, kind, location, offset, nbytes, inlined)
+
+
+def _damaged_references(path: str, why: object) -> icechunk.IcechunkError:
+    return icechunk.IcechunkError(f"the references of the array {path!r} are damaged: {why}")

@@ -1,13 +1,18 @@
 """Shards: the inner chunks that a read needs are fetched, and no others."""
 
+import itertools
+import json
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
+from intarsia.errors import MetadataError, ReadError
 from tests.logical.places import AsyncOnly
 
 DATA = np.random.default_rng(0).normal(size=(32, 32))
@@ -160,3 +165,27 @@ def test_shards_in_shards_and_compressed_shards_are_read_too():
         array.add_region(((0, 32), (0, 32)), member="m")
     array[:] = DATA
     np.testing.assert_array_equal(array[1:30, 3], DATA[1:30, 3])
+
+
+CHAIN = [BytesCodec().to_dict(), Crc32cCodec().to_dict()]
+FOREIGN = [GzipCodec().to_dict(), TransposeCodec(order=(2, 1, 0)).to_dict(), {"name": "vlen-utf8"}]
+
+
+@pytest.mark.parametrize("where", ["index_codecs", "codecs"])
+def test_codecs_in_shards_that_are_no_chain_are_refused(where):
+    store = {}
+    array = zarr.create_array(
+        store, shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="u1", compressors=Crc32cCodec(), fill_value=1
+    )
+    array[:] = values = np.arange(64, dtype="u1").reshape(8, 8)
+    metadata = json.loads(store["zarr.json"].to_bytes())
+    pool = [*CHAIN, *FOREIGN, deepcopy(metadata["codecs"][0])]
+    chains = [list(chain) for n in range(4) for chain in itertools.product(pool, repeat=n)]
+    for chain in chains:
+        metadata["codecs"][0]["configuration"][where] = chain
+        store["zarr.json"] = cpu.Buffer.from_bytes(json.dumps(metadata).encode())
+        if chain == CHAIN:
+            np.testing.assert_array_equal(intarsia.reader(store)[:], values)
+        else:
+            with pytest.raises((MetadataError, ReadError)):
+                intarsia.reader(store)[:]

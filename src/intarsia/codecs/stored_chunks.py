@@ -60,7 +60,8 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
         from intarsia._icechunk import chunk_table
 
         icechunk_store: Any = store
-        indices = [tuple(index) for index in chunk_table(icechunk_store, array.path).index.tolist()]
+        table = chunk_table(icechunk_store, array.path, len(shape))
+        indices = [tuple(index) for index in table.index.tolist()]
     elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
         indices = sync(_listed(store, array.path, grid))
     else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from math import prod
 from operator import lt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import cpu, default_buffer_prototype
 
@@ -23,10 +23,10 @@ from intarsia._compat import (
 )
 from intarsia.codecs.coding_costs import decode_cost
 from intarsia.codecs.runtime_options import RuntimeOptions, config_of, options_in, options_of, with_codecs
-from intarsia.display import codecs_text
+from intarsia.display import codecs_text, one_line
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
-from intarsia.errors import MemberError
+from intarsia.errors import MemberError, MetadataError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import is_nullable, member_dtype_fits, type_text, values_dtype
 
@@ -176,8 +176,9 @@ class EngineMember(PreparedMember):
         if prod(self.grid) > MAX_CHUNKS:
             raise _ObstacleError("more chunks than can be numbered")
         if self.shards is not None:
-            _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
-        self.decoder = _decoder(codecs, spec, "a codec")
+            form = self.shards.form
+            self._usable("an index codec", lambda: form.nbytes)
+        self.decoder = self._usable("a codec", partial(Decoder, codecs, spec))
         self._codecs, self._chunk_spec = codecs, spec
         encoding: Any = self.metadata.chunk_key_encoding
         self._separator: str | None = encoding.separator if has_usual_keys(encoding) else None
@@ -188,6 +189,17 @@ class EngineMember(PreparedMember):
             zeros = (0,) * len(self.grid)
             first = self.metadata.encode_chunk_key(zeros)
             self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
+
+    def _usable[T](self, what: str, make: Callable[[], T]) -> T:
+        """What is made of codecs, if they are a chain that the engine can use."""
+        try:
+            return make()
+        except TypeError:
+            raise _ObstacleError(f"{what} that only works asynchronously") from None
+        except (ValueError, NotImplementedError) as error:  # the latter: an index whose size varies
+            raise MetadataError(
+                f"the metadata of the array {self.path or '/'!r} cannot be right: {what}: {one_line(error)}"
+            ) from error
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -260,13 +272,6 @@ def _memory_obstacle(array: zarr.Array[Any]) -> str:
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""
-
-
-def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
-    try:
-        return Decoder(codecs, spec)
-    except TypeError:
-        raise _ObstacleError(f"{what} that only works asynchronously") from None
 
 
 type AnyArray = zarr.Array[Any]

@@ -1,21 +1,26 @@
 """Checksums of virtual chunks are what was recorded; files that are not as they should be are refused."""
 
+import re
 from datetime import UTC, datetime
 
 import icechunk
 import numpy as np
 import pytest
 import zarr
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+import intarsia
 from intarsia.engine.fetch.icechunk_checksums import (
+    HEADER,
     FormatError,
     Snapshot,
     body_of,
     object_name,
     read_checksums,
 )
+from intarsia.errors import ReadError
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 CHECKSUMS = ["9a0364b9e99bb480dd25e1f0284c8555", "abc-12", int(MOMENT.timestamp()), None, "ümlaut"]
@@ -130,3 +135,26 @@ def test_damage_is_refused_or_harmless(bodies, data):
     except FormatError:
         return
     assert len(checksums.checksum) == len(checksums.chunk)
+
+
+@pytest.mark.parametrize("how_many", [1, 4])
+def test_chunks_with_indices_of_a_wrong_length_are_refused(tmp_path, how_many):
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    session = repo.writable_session("main")
+    array = intarsia.create(session.store, "d", shape=(0, 2), dtype="u1", chunks=(1, 1), fill_value=9)
+    array.append(np.arange(4, dtype="u1").reshape(2, 2))
+    session.commit("four chunks")
+    (file,) = (tmp_path / "manifests").iterdir()
+    content = file.read_bytes()
+    # an index after its length, 2; Icechunk knows how long the file is
+    damaged, found = re.subn(
+        rb"\x02(\0\0\0[\0\x01]\0\0\0[\0\x01]\0\0\0)", rb"\001\1", body_of(content, 2), count=how_many
+    )
+    assert found == how_many
+    stored = zstandard.ZstdCompressor(level=22).compress(damaged)
+    left = len(content) - HEADER - len(stored) - 8
+    file.write_bytes(
+        content[:HEADER] + stored + b"\x50\x2a\x4d\x18" + left.to_bytes(4, "little") + bytes(left)
+    )
+    with pytest.raises(ReadError, match="are damaged: "):
+        intarsia.open(tmp_path, "d")[:]
