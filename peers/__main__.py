@@ -59,7 +59,7 @@ SUITES = (
             f"logical arrays of {members} member{'s' * (members > 1)}",
             INDEXING,
             f"logical-{members}",
-            ("zarr: indexing", "zarr: indexing, logical"),
+            ("zarr: indexing",),
         )
         for members in (1, 2, 3)
     ),

@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.errors import ReadOnlyError
+from intarsia.errors import IntarsiaError, NullsPresentError, ReadOnlyError
 
 VALUES = np.arange(7 * 5).reshape(7, 5)
 MASK = VALUES % 3 == 0
@@ -81,6 +81,15 @@ def test_what_zarr_refuses_is_refused(name, selection, referee, logical):
             getattr(logical, name.replace("get", "set"))(selection, 1)
 
 
+@pytest.mark.parametrize("selection", [..., (...,), (), slice(None)])
+def test_vindex_wants_arrays(selection, referee, logical):
+    for array in (referee, logical, intarsia.reader(referee)):
+        with pytest.raises(IndexError):
+            array.vindex[selection]
+    with pytest.raises(IndexError):
+        logical.vindex[selection] = 1
+
+
 MASKED = [
     (MASK[:, 0], MASK[0]),
     (MASK[:, 0], [0, 4]),
@@ -143,6 +152,26 @@ def test_fields_of_structured_values(tmp_path):
     array.append(records)
     assert array.get_basic_selection(slice(1, 3), fields="x").tolist() == [1, 2]
     assert array.get_block_selection(1, fields=["y", "x"]).tolist() == [(0, 2), (0, 3)]
+
+
+def test_tuples_are_structured_values():
+    dtype = np.dtype([("x", "i4"), ("y", "f4")])
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype=dtype)
+    array.append([(1, 2), (3, 4)])
+    array[1] = (5, 6.5)
+    assert array[...].tolist() == [(1, 2.0), (5, 6.5)]
+    array[:] = (7, 8)
+    assert array[...].tolist() == [(7, 8.0), (7, 8.0)]
+    for refused, error in {
+        (1,): "a record needs the fields x, y",
+        (2**40, 1): "int32 cannot hold them all",
+        (None, 1): "cannot become int32",
+    }.items():
+        with pytest.raises(IntarsiaError, match=error):
+            array[0] = refused
+    with pytest.raises(NullsPresentError, match="1 of 2 values are masked or null"):
+        array[:] = [(1, 2), None]
+    assert array[...].tolist() == [(7, 8.0), (7, 8.0)]
 
 
 def test_a_reader_does_not_write(referee):

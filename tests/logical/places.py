@@ -109,7 +109,9 @@ def icechunk_fork(values, folder):
 def by_zarr(values, folder):
     """Everything is left to zarr."""
     with (
-        mock.patch.object(prepared_member, "_decoder", side_effect=prepared_member._ObstacleError("a test")),
+        mock.patch.object(
+            prepared_member.EngineMember, "_usable", side_effect=prepared_member._ObstacleError("a test")
+        ),
         memory(values, folder) as s,
     ):
         yield s

@@ -36,7 +36,7 @@ def reader(request):
         yield
     else:
         with mock.patch.object(
-            prepared_member, "_decoder", side_effect=prepared_member._ObstacleError("a test")
+            prepared_member.EngineMember, "_usable", side_effect=prepared_member._ObstacleError("a test")
         ):
             yield
 

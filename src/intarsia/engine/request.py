@@ -94,8 +94,13 @@ def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = 
             return plain
     if mode is None:
         mode, selection = _dialect(selection, len(shape))
-    if selection is None or (isinstance(selection, tuple) and any(entry is None for entry in selection)):
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    if any(entry is None for entry in entries):
         raise IndexError("a selection of a stored array makes no new axes, as in zarr: use array[...][None]")
+    if mode == "vectorized" and shape and all(entry is ... for entry in entries):
+        raise IndexError(
+            f"array.vindex takes arrays of integers, or a mask, not {selection!r}: use array[...]"
+        )
     from zarr_indexing import IndexTransform
     from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 

@@ -163,13 +163,15 @@ def as_values(
     if isinstance(data_type, OptionalDType):
         return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
     dtype = data_type.to_native_dtype()
-    # NumPy would turn lists of texts into texts of one width, that of the longest, and cut off trailing NULs.
-    if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
+    # NumPy would turn lists of texts into texts of one width, that of the longest, and cut off trailing NULs;
+    # and tuples, which stand for the fields of a structured value, into axes.
+    if not ((dtype.kind in "TUSO" or dtype.names) and isinstance(value, list | tuple | str | bytes)):
         value = np.asanyarray(value)
     if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
-        value = as_nullable(value, dtype, casting=casting).masked()
+        found = as_nullable(value, dtype, casting=casting)
+        value = _without_nulls(found.values, found.null_count)
     if isinstance(value, np.ma.MaskedArray):
-        value = _unmasked(value)
+        value = _without_nulls(np.asarray(value), int(np.ma.count_masked(value)))
     return cast_values(value, dtype, casting=casting)
 
 
@@ -194,15 +196,14 @@ def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
     return value
 
 
-def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values of a masked array in which nothing is masked."""
-    masked = int(np.ma.count_masked(values))
-    if masked:
+def _without_nulls(values: np.ndarray[Any, Any], nulls: int) -> np.ndarray[Any, Any]:
+    """The values, none of which may be null or masked."""
+    if nulls:
         raise NullsPresentError(
-            f"{masked} of {values.size} values are masked, but the data type of the array has no null.\n"
+            f"{nulls} of {values.size} values are masked or null, but the array has no nulls.\n"
             '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
         )
-    return np.asarray(values)
+    return values
 
 
 def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
