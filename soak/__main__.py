@@ -9,6 +9,7 @@ import argparse
 import datetime
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -104,8 +105,24 @@ def command(target, seed, number):
 def one_case(part, name, seed, number):
     (target,) = [t for t in targets(part) if t.name == name]
     with tempfile.TemporaryDirectory() as folder:
-        case = target.prepare(Path(folder), seed)
-        print(case(number, choice_of(seed, target, number)))
+        wanted = target.environment(Path(folder))
+        if wanted.keys() <= os.environ.keys():
+            case = target.prepare(Path(folder), seed)
+            print(case(number, choice_of(seed, target, number)))
+            return 0
+        again = [
+            sys.executable,
+            "-m",
+            "soak",
+            part,
+            "--target",
+            name,
+            "--seed",
+            str(seed),
+            "--case",
+            str(number),
+        ]
+        return subprocess.run(again, env={**os.environ, **wanted}, check=False).returncode
 
 
 def main(arguments=None):
@@ -124,8 +141,7 @@ def main(arguments=None):
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(PARTS)}")
     if given.case is not None:
-        one_case(given.parts[0], given.target[0], given.seed, given.case)
-        return 0
+        return one_case(given.parts[0], given.target[0], given.seed, given.case)
     wanted = wanted_cases(given.parts or PARTS, given.cases, given.target)
     record = Record(given.state)
     if given.report:

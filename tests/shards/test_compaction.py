@@ -1,5 +1,6 @@
 """Compaction: smaller files with the same values, the bytes that zarr-python writes."""
 
+import errno
 import os
 import threading
 
@@ -12,6 +13,8 @@ from zarr.codecs import BytesCodec, ZstdCodec
 import intarsia
 from intarsia.shards import replace_shard
 from intarsia.shards.compaction import Recoding
+from intarsia.shards.files import open_existing
+from intarsia.shards.locks import try_lock
 from tests.grids import spread
 from tests.shards import fleet
 
@@ -184,6 +187,24 @@ def test_a_full_disk_leaves_the_old_shard(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "c") == ["0"]
     slots[:8] = 2
     assert array[:].tolist() == [2] * 8 + [1] * 56
+
+
+def test_a_disk_that_fails_after_the_replacement_leaves_no_lock(tmp_path, monkeypatch):
+    slots = intarsia.shards.slotted(fleet.make_array(tmp_path, shape=64, chunks=8, shards=32))
+    slots[...] = 3
+
+    def fails(*_):
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(replace_shard.files.os, "unlink", fails)
+    monkeypatch.setattr(replace_shard.files, "sync_directory", fails)
+    with pytest.raises(OSError, match="read-only"):
+        intarsia.shards.compact(slots)
+    monkeypatch.undo()
+    for file in (file for file in (tmp_path / "c").rglob("*") if file.is_file()):
+        with open_existing(file, write=True) as fd:
+            assert try_lock(fd), file
+    assert (slots[...] == 3).all()
 
 
 def test_progress_goes_shard_by_shard(tmp_path):

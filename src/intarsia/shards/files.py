@@ -143,9 +143,11 @@ def new_file(path: Path) -> Iterator[tuple[Path, int]]:
         try_lock(fd)
         yield partial, fd
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        close_file(fd)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+        finally:  # its locks end with it, also if it is the shard by now and the disk has failed
+            close_file(fd)
 
 
 def create_shard_file(path: Path, layout: SlotLayout) -> None:
