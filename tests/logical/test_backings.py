@@ -74,6 +74,16 @@ def test_points(reader, data):
         same(array[mask], model[mask])
 
 
+@pytest.mark.parametrize("data_type", ["float64", "optional[int32]"])
+def test_points_in_a_member_without_axes(reader, data_type):
+    array = intarsia.create({}, "a", shape=(2, 3), chunks=(1, 1), dtype=data_type)
+    create = zarr.create_array if data_type == "float64" else intarsia.nullable.create_array
+    create(array.group.store_path / "m", shape=(), chunks=(), dtype=data_type)[...] = 7
+    array.add_region(((0, 1), (0, 1)), member="m", view=View.identity(0).expand(0).expand(0))
+    assert array.vindex[[0, 0], [0, 0]].tolist() == [7, 7]
+    assert array[np.array([[True, False, False], [False, False, False]])].tolist() == [7]
+
+
 @dear
 @given(st.data())
 def test_lazy_views(reader, data):

@@ -137,6 +137,8 @@ def read_points(member: zarr.Array[Any], points: Any) -> Values:
         from intarsia.nullable import NullableArray
 
         return NullableArray(member).read_nullable(tuple(points))
+    if not points:  # one element for all points: zarr finds no points in an array without axes
+        return np.asarray(member[...])
     return member.get_coordinate_selection(points)
 
 
