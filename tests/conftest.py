@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import zarr
+import zarr_http_server._serve
 from hypothesis import HealthCheck, settings
 from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
 from zarr.registry import register_pipeline
@@ -21,6 +22,10 @@ optional_dtype("int8")
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Two processes that begin to serve at the same moment may both get the port that is tried first, and only one
+# of them can listen at it.
+zarr_http_server._serve.DEFAULT_PORT = 0
 
 # A busy machine is no reason to fail: processes of a dask cluster may take long to start and to answer.
 for timeout in ("CONNECT", "TCP"):
