@@ -82,7 +82,7 @@ SLOW = (
 )
 """What takes ten times as long or more, because of zarr's pipelines, xarray, dask, servers and commits."""
 
-SLOW_SHARE = 0.02
+SLOW_SHARE = 0.05
 
 
 class Rounds:

@@ -1,20 +1,17 @@
 """First reads by many threads at once, in every way there is to read: nothing hangs, every value is right.
 
-A hang ends the run with all stacks, see `faulthandler_timeout` in pyproject.toml. `make torture` runs more
-than 20,000 rounds.
+A hang ends the run with all stacks, see `faulthandler_timeout` in pyproject.toml. `make soak` runs 100,000
+rounds of these and more (`soak/threads.py`).
 """
 
 import pickle
 import threading
 import urllib.request
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import dask
-import icechunk
 import numpy as np
 import pytest
 import xarray as xr
@@ -61,17 +58,9 @@ def filled(tx):
     intarsia.nullable.create_array(tx.store, "nulls", data=NULLS, chunks=CHUNKS)
 
 
-@dataclass
-class Repository:
-    """A repository that is opened anew for every round, so that nothing was read from it yet."""
-
-    open: Callable[[], icechunk.Repository]
-    rounds: int
-    """Of every batch that `make torture` runs."""
-
-
 @pytest.fixture(scope="module", params=["local", "memory", "s3"])
-def repository(request, tmp_path_factory):
+def reopen(request, tmp_path_factory):
+    """Opens a repository anew for every round, so that nothing was read from it yet."""
     kind, options = request.param, {}
     if kind == "s3":
         url = f"s3://{BUCKET}/{uuid.uuid4().hex}"
@@ -81,8 +70,7 @@ def repository(request, tmp_path_factory):
     repo = intarsia.open_repository(url, create=True, **options)
     with intarsia.transaction(repo, message="all of it") as tx:
         filled(tx)
-    reopened = partial(intarsia.open_repository, url, **options)
-    return Repository((lambda: repo) if kind == "memory" else reopened, 5 if kind == "s3" else 60)
+    return (lambda: repo) if kind == "memory" else partial(intarsia.open_repository, url, **options)
 
 
 def right(array):
@@ -181,17 +169,9 @@ WAYS = (
 
 
 @pytest.mark.parametrize(("way", "count"), [*((way, 8) for way in WAYS), (everything, 32)])
-def test_first_reads(repository, way, count):
+def test_first_reads(reopen, way, count):
     for _ in range(2 if count == 8 else 1):
-        at_once(way(repository.open(), count))
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("batch", range(20))
-@pytest.mark.parametrize("way", WAYS)
-def test_first_reads_for_long(repository, way, batch):
-    for turn in range(repository.rounds):
-        at_once(way(repository.open(), 32 if turn % 10 == batch % 10 else 8))
+        at_once(way(reopen(), count))
 
 
 def read_over_http(repo, count):
@@ -213,15 +193,8 @@ def read_over_http(repo, count):
 
 
 @pytest.mark.parametrize("count", [8, 32])
-def test_a_server(repository, count):
-    read_over_http(repository.open(), count)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("batch", range(10))
-def test_a_server_for_long(repository, batch):
-    for _ in range(repository.rounds // 5):
-        read_over_http(repository.open(), 16)
+def test_a_server(reopen, count):
+    read_over_http(reopen(), count)
 
 
 def in_one_transaction(tx, count):
@@ -270,13 +243,6 @@ def undone_transaction(repo, count):
 
 
 @pytest.mark.parametrize("count", [4, 16])
-def test_threads_of_one_transaction(repository, count):
-    undone_transaction(repository.open(), count)
-    undone_transaction(repository.open(), count)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("batch", range(10))
-def test_threads_of_one_transaction_for_long(repository, batch):
-    for _ in range(repository.rounds):
-        undone_transaction(repository.open(), 4)
+def test_threads_of_one_transaction(reopen, count):
+    undone_transaction(reopen(), count)
+    undone_transaction(reopen(), count)
