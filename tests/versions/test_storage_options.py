@@ -46,6 +46,9 @@ def test_names_of_obstore_are_taken_as_well():
     assert ours == {"endpoint_url": "http://x", "anonymous": True, "requester_pays": True}
     assert source_options({"virtual_hosted_style_request": True}) == {"force_path_style": False}
     assert source_options(ours) == ours
+    azure = source_options({"azure_storage_account_name": "a", "azure_storage_account_key": "k"})
+    assert azure == source_options({"azure_account_name": "a", "account_key": "k"})
+    assert azure == {"account": "a", "access_key": "k"}
 
 
 def test_each_scheme_gets_what_it_knows():

@@ -48,17 +48,27 @@ ICECHUNK_ONLY_OPTIONS = ("expires_after", "get_credentials", "network_stream_tim
 OBSTORE_ONLY_OPTIONS = ("client_options", "retry_config")
 """Options of obstore, which reads source files, that keep their names here."""
 
+SOURCE_OPTIONS = [
+    *sorted({name for names in SCHEME_OPTIONS.values() for name in names} - {*ICECHUNK_ONLY_OPTIONS}),
+    *OBSTORE_ONLY_OPTIONS,
+]
+"""The options of source files."""
+
 OBSTORE_NAMES = {
-    "account_key": "access_key",
-    "account_name": "account",
-    "endpoint": "endpoint_url",
-    "request_payer": "requester_pays",
-    "service_account": "service_account_file",
-    "service_account_path": "service_account_file",
-    "skip_signature": "anonymous",
-    "token": "bearer_token",
+    "access_key": "account_key",
+    "account": "account_name",
+    "anonymous": "skip_signature",
+    "bearer_token": "token",
+    "endpoint_url": "endpoint",
+    "requester_pays": "request_payer",
+    "service_account_file": "service_account",
 }
-"""obstore's names, which are accepted too."""
+"""What obstore calls our options."""
+
+NAMES_IN_OBSTORE = {theirs: ours for ours, theirs in OBSTORE_NAMES.items()} | {
+    "service_account_path": "service_account_file"
+}
+"""Our options by the names in obstore, which are accepted too."""
 
 FSSPEC_NAMES = {
     "anon": "anonymous",
@@ -68,8 +78,8 @@ FSSPEC_NAMES = {
 }
 """The names of options in fsspec, for messages."""
 
-OBSTORE_PREFIXES = ("aws_", "google_", "azure_", "azure_storage_")
-"""The prefixes that obstore's names may have."""
+OBSTORE_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
+"""The prefixes that obstore's names may have, the longer ones first."""
 
 
 def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -82,9 +92,6 @@ def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     ...
     intarsia.errors.IngestError: sources take no option 'anon'; did you mean 'anonymous'? There are ac...
     """
-    valid = sorted(
-        {name for names in SCHEME_OPTIONS.values() for name in names} - set(ICECHUNK_ONLY_OPTIONS)
-    ) + [*OBSTORE_ONLY_OPTIONS]
     options: dict[str, Any] = {}
     for key, value in (arguments or {}).items():
         name = key
@@ -92,9 +99,9 @@ def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
             name = name.removeprefix(owner)
         if name == "virtual_hosted_style_request":
             name, value = "force_path_style", not value
-        name = OBSTORE_NAMES.get(name, name)
-        if name not in valid:
-            raise IngestError(unknown_option("sources take", key, valid))
+        name = NAMES_IN_OBSTORE.get(name, name)
+        if name not in SOURCE_OPTIONS:
+            raise IngestError(unknown_option("sources take", key, SOURCE_OPTIONS))
         options[name] = value
     return options
 
@@ -153,26 +160,19 @@ def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
     >>> for_obstore({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"}, "s3")
     {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
     """
-    names = {
-        "access_key": "account_key", "account": "account_name", "anonymous": "skip_signature",
-        "endpoint_url": "endpoint", "requester_pays": "request_payer",
-        "service_account_file": "service_account",
-    }  # fmt: skip
     own = options_of_scheme(options, scheme)
     # A user who gives an http URL knows that nothing is encrypted.
     client: dict[str, Any] = {"allow_http": True} if scheme == "http" or allows_http(own) else {}
-    headers = headers_of(own if scheme != "az" else {})
-    client |= ({"default_headers": headers} if headers else {}) | dict(options.get("client_options") or {})
-    arguments: dict[str, Any] = {}
-    for name, value in own.items():
-        if name == "force_path_style":
-            arguments["virtual_hosted_style_request"] = not value
-        elif name == "bearer_token" and scheme == "az":
-            arguments["token"] = value
-        elif name == "bearer_token" and scheme == "gs":
-            arguments["skip_signature"] = True  # the header is enough
-        elif name not in ("allow_http", "headers", "bearer_token"):
-            arguments[names.get(name, name)] = value
+    if scheme != "az":  # obstore takes Azure's tokens by their own name
+        headers = headers_of(own)
+        client |= {"default_headers": headers} if headers else {}
+        if own.pop("bearer_token", None) and scheme == "gs":
+            own["anonymous"] = True  # the header is enough
+    client |= options.get("client_options") or {}
+    others = ("allow_http", "force_path_style", "headers")
+    arguments = {OBSTORE_NAMES.get(name, name): value for name, value in own.items() if name not in others}
+    if "force_path_style" in own:
+        arguments["virtual_hosted_style_request"] = not own["force_path_style"]
     if "retry_config" in options:
         arguments["retry_config"] = options["retry_config"]
     return arguments | ({"client_options": client} if client else {})
@@ -200,7 +200,7 @@ def container_at(
 ) -> icechunk.VirtualChunkContainer:
     """How to reach what is below a prefix. Without `secrets`, it may be stored in a repository."""
     scheme = scheme_of(prefix)
-    own: dict[str, Any] = {} if scheme == "file" else options_of_scheme(options, scheme)
+    own = options_of_scheme(options, scheme)
     endpoint = own.get("endpoint_url")
     plain = allows_http(own)
     store: Any
@@ -242,9 +242,7 @@ def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
         return icechunk.credentials.LocalFileSystemAccess
     if scheme in ("http", "https"):
         return icechunk.credentials.HttpAccess
-    own = {
-        name: value for name, value in options_of_scheme(options, scheme).items() if name in SECRETS[scheme]
-    }
+    own = {name: options[name] for name in SECRETS[scheme] if options.get(name) is not None}
     if scheme == "gs":
         gcs: Any = icechunk.gcs_credentials(**own)
         return icechunk.Credentials.Gcs(gcs)
