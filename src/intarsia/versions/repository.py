@@ -30,12 +30,16 @@ from intarsia.versions.authorization import (
     remember_location,
     with_current_containers,
 )
-from intarsia.versions.storage_options import check_options, cloud_config, headers_of, s3_options
+from intarsia.versions.storage_options import (
+    SCHEME_OPTIONS,
+    check_options,
+    cloud_config,
+    headers_of,
+    s3_options,
+)
 
 LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit rewrites; the default is 1,000."""
-
-SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 
 # Icechunk would try ten times, up to three minutes apart; a server that is down should be known sooner.
 REMOTE = icechunk.StorageSettings(
@@ -101,6 +105,7 @@ def open_repository(
     """
     check_process()
     settings = {**(storage_options or {}), **options}
+    shared = ""
     if isinstance(store, icechunk.Repository):
         if config is not None or authorize_virtual_chunk_access is not None or (settings and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
@@ -108,27 +113,38 @@ def open_repository(
 
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
-        with explain_errors(store):
-            return authorized_handle(with_current_containers(store), authorize, settings)
-    if not isinstance(store, str | os.PathLike):
+        repo = store
+    elif isinstance(store, str | os.PathLike):
+        if authorize and authorize_virtual_chunk_access is not None:
+            raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
+        text = os.fspath(store)
+        shared = _shared_by(text) if authorize else ""
+        # A place on this machine has no options: with `authorize`, they are for the sources.
+        own = {} if authorize and not shared else settings
+        repo = _open_at(text, own, config, authorize_virtual_chunk_access, create=create)
+    else:
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
             "  Files come first, the store last"
         )
-    if authorize:
-        if authorize_virtual_chunk_access is not None:
-            raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
-        shared = _shared_by(store)
-        own = settings if shared else {}  # a place on this machine has no options: they are for the sources
-        repo = open_repository(store, create=create, config=config, storage_options=own)
-        with explain_errors(repo):
-            return authorized_handle(repo, authorize, settings, shared)
+    with explain_errors(repo):
+        return authorized_handle(with_current_containers(repo), authorize, settings, shared)
+
+
+def _open_at(
+    text: str,
+    options: Mapping[str, Any],
+    config: icechunk.RepositoryConfig | None,
+    access: dict[str, Any] | None,
+    *,
+    create: bool,
+) -> icechunk.Repository:
+    """Open or create the repository at a path or URL."""
     if create:
-        check_name(store)
-    text = os.fspath(store)
-    scheme, path = _scheme(text), local_directory(text)
-    where = text if path is None else str(path)
-    storage = _storage(text, scheme, path, settings)
+        check_name(text)
+    path = local_directory(text)
+    scheme, where = ("file", str(path)) if path is not None else (urlsplit(text).scheme, text)
+    storage = _storage(text, scheme, path, options)
     if create and scheme.startswith("http"):
         raise ReadOnlyError(f"{where} can only be read: no repository can be created over HTTP")
     if create or scheme in CLOUDS:
@@ -137,10 +153,7 @@ def open_repository(
             num_updates_per_repo_info_file=LOG_ENTRIES if create else None,
         )
         config = defaults if config is None else defaults.merge(config)
-    arguments: dict[str, Any] = {
-        "config": config,
-        "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
-    }
+    opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
     if path is not None and path.is_file():
         raise RepositoryNotFoundError(
             f"{where} is a file, and a repository is a directory.\n"
@@ -153,10 +166,9 @@ def open_repository(
         )
     with explain_errors(where):
         if path is None or not create or icechunk.Repository.exists(storage):
-            opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
-            repo = opener(storage, **arguments)
+            repo = opener(storage, config, access)
             if scheme == "s3":
-                remember_location(repo, text, settings)
+                remember_location(repo, text, options)
             return repo
         from intarsia.versions.locking import lock_directory, lock_file  # readers do not need it
 
@@ -171,7 +183,7 @@ def open_repository(
                 "  Choose another one; functions that take files take them before the store"
             )
         with lock_directory(path):  # two processes may try to be the first
-            return icechunk.Repository.open_or_create(storage, **arguments)
+            return opener(storage, config, access)
 
 
 WILDCARDS = "*?[]"
@@ -194,15 +206,18 @@ def check_name(location: str | os.PathLike[str]) -> None:
         )
 
 
-def _shared_by(location: str | os.PathLike[str]) -> str:
+def _shared_by(location: str) -> str:
     """The URL prefix of the sources that are read with the repository's options; if empty, all of them.
 
-    A token for one web server must not be sent to another.
+    A token for one web server must not be sent to another, whose name or port may begin in the same way.
+
+    >>> "https://example.org.elsewhere/0.nc".startswith(_shared_by("https://example.org/archive"))
+    False
     """
-    parts = urlsplit(os.fspath(location))
-    if "://" not in os.fspath(location) or parts.scheme in ("file", "memory"):
+    parts = urlsplit(location)
+    if "://" not in location or parts.scheme in ("file", "memory"):
         return ""
-    return f"{parts.scheme}://{parts.netloc if parts.scheme.startswith('http') else ''}"
+    return f"{parts.scheme}://{f'{parts.netloc}/' if parts.scheme.startswith('http') else ''}"
 
 
 def describe(repo: icechunk.Repository | str) -> str:
@@ -234,26 +249,17 @@ def is_url(text: str) -> bool:
     >>> is_url("s3://bucket/prefix"), is_url("data/store")
     (True, False)
     """
-    return urlsplit(text).scheme in SCHEMES and "://" in text
-
-
-def _scheme(text: str) -> str:
-    """The scheme of the place of a repository; paths have that of `file://`."""
-    scheme = urlsplit(text).scheme if "://" in text else "file"
-    if scheme not in SCHEMES:
-        raise ValueError(
-            f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEMES)}.\n"
-            "  For other storage, open it with icechunk and pass the icechunk.Repository"
-        )
-    return scheme
+    return urlsplit(text).scheme in SCHEME_OPTIONS and "://" in text
 
 
 def local_directory(text: str) -> Path | None:
     """The directory that a path or a `file://` URL means; None for other URLs."""
-    if _scheme(text) != "file":
-        return None
-    path = unquote(urlsplit(text).path) if "://" in text else text
-    return Path(os.path.realpath(Path(path).expanduser()))
+    if "://" in text:
+        url = urlsplit(text)
+        if url.scheme != "file":
+            return None
+        text = unquote(url.path)
+    return Path(os.path.realpath(Path(text).expanduser()))
 
 
 @contextmanager
@@ -263,8 +269,7 @@ def remove_new_store_on_failure(store: Any) -> Iterator[None]:
     That is a repository without commits, or groups without content and empty directories: others may write to
     the same place.
     """
-    text = os.fspath(store) if isinstance(store, str | os.PathLike) else "://"
-    path = local_directory(text) if is_url(text) or "://" not in text else None
+    path = local_directory(os.fspath(store)) if isinstance(store, str | os.PathLike) else None
     if path is None or path.exists():
         yield
         return
@@ -301,8 +306,15 @@ def _remove_new_store(path: Path, above: Iterable[Path]) -> None:
 
 def _storage(text: str, scheme: str, path: Path | None, options: Mapping[str, Any]) -> icechunk.Storage:
     """Icechunk's storage for a path or a URL."""
+    if path is None and not is_url(text):
+        raise ValueError(
+            f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEME_OPTIONS)}.\n"
+            "  For other storage, open it with icechunk and pass the icechunk.Repository"
+        )
     check_options(text, scheme, options)
     _filter_warnings()
+    if path is not None:
+        return icechunk.local_filesystem_storage(str(path))
     bucket, prefix = urlsplit(text).netloc, urlsplit(text).path.strip("/")
     if scheme in CLOUDS:
         if not bucket or not prefix:
@@ -311,8 +323,6 @@ def _storage(text: str, scheme: str, path: Path | None, options: Mapping[str, An
     if scheme == "memory":
         storage = icechunk.in_memory_storage()
         return _memories.setdefault(f"{bucket}/{prefix}", storage) if bucket or prefix else storage
-    if path is not None:
-        return icechunk.local_filesystem_storage(str(path))
     return icechunk.http_storage(text, headers=headers_of(options) or None)
 
 
