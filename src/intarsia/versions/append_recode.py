@@ -92,8 +92,7 @@ def append(
     >>> array[:, 0].tolist(), len(array.members)
     ([0, 1, 2], 1)
     """
-    opened = open_repository(store)
-    commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
+    commit = Commit(open_repository(store), branch, message or f"append to {path}", metadata, backoff)
     listed = codecs if codecs is None or codecs == "auto" else codec_list(codecs)
     incoming = _InMemory(data, axis, casting, listed, chunks, shards, packing)
     return append_data(commit, path, incoming, merge=merge)
@@ -176,6 +175,10 @@ type Reserve = Callable[..., Reservation]
 """Makes room for a copy of a box in a group; with `ready`, for the array that already holds it."""
 
 
+type CopyPlan = tuple[Box, Reserve]
+"""A box of logical chunks that is to be stored in another encoding, and how to make room for it."""
+
+
 @dataclass
 class Upload:
     """Data in the repository's storage, but in no version yet: uploaded once, attached where it fits."""
@@ -223,16 +226,19 @@ class Upload:
     def copy(
         cls,
         commit: Commit,
-        session: icechunk.Session,
-        logical: LogicalArrayHandle,
-        box: Box,
-        reserve: Reserve,
+        path: str,
+        plan: Callable[[LogicalArrayHandle], CopyPlan | None],
         client: Client | None,
         progress: Progress,
-    ) -> Self:
+    ) -> Self | str:
         """Upload a box in another encoding; it fits if the box has the layout, holes and values that were
-        read."""
-        path, fork = logical.group.path, session.fork()
+        read. If the plan is None, nothing is to be done, and the current snapshot is returned."""
+        session = commit.repo.writable_session(commit.branch)
+        logical = group_to_edit(session, path)
+        planned = plan(logical)
+        if planned is None:
+            return session.snapshot_id
+        (box, reserve), fork = planned, session.fork()
         precondition = ReadPrecondition.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
         reservation = reserve(apart)
@@ -317,19 +323,15 @@ def recode(
     >>> intarsia.open(repo, "t").regions[0].codec_names
     'zstd'
     """
-    opened = open_repository(store)
-    commit = Commit(opened, branch, message or f"recode {path}", metadata, backoff)
+    commit = Commit(open_repository(store), branch, message or f"recode {path}", metadata, backoff)
     box: Box | None = None
 
-    def prepare() -> Upload:
+    def plan(logical: LogicalArrayHandle) -> CopyPlan:
         nonlocal box
-        session = opened.writable_session(branch)
-        logical = group_to_edit(session, path)
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds)
         encoding = recode_encoding(LogicalArray(logical), box, codecs, chunks, shards, packing)
-        reserve = partial(reserve_recode, boxes=[box], encoding=encoding)
-        return Upload.copy(commit, session, logical, box, reserve, client, progress)
+        return box, partial(reserve_recode, boxes=[box], encoding=encoding)
 
-    return commit_with_retries(commit, prepare)
+    return commit_with_retries(commit, partial(Upload.copy, commit, path, plan, client, progress))

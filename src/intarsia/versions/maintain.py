@@ -8,7 +8,7 @@ ended early or killed, the next one continues it, and a run that finds nothing t
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.region_table import Row
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.append_recode import Reserve, Upload
+from intarsia.versions.append_recode import CopyPlan, Reserve, Upload
 from intarsia.versions.commit import Backoff, Commit, commit_with_retries
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, commit_change
@@ -95,18 +95,14 @@ def add_replica(
     >>> intarsia.explain(intarsia.open(repo, "t"), np.s_[:, 2]).chunks
     1
     """
-    opened = open_repository(store)
-    commit = Commit(opened, branch, message or f"add a replica of {path}", metadata, backoff)
+    commit = Commit(open_repository(store), branch, message or f"add a replica of {path}", metadata, backoff)
+    fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
 
-    def prepare() -> Upload:
-        session = opened.writable_session(branch)
-        logical = group_to_edit(session, path)
-        fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
-        replica, cells = plan_replica(LogicalArray(logical), bounds, fields, layer)
-        reserve = partial(reserve_replica, box=cells, replica=replica)
-        return Upload.copy(commit, session, logical, cells, reserve, client, progress)
+    def plan(logical: LogicalArrayHandle) -> CopyPlan:
+        replica, box = plan_replica(LogicalArray(logical), bounds, fields, layer)
+        return box, partial(reserve_replica, replica=replica, box=box)
 
-    return commit_with_retries(commit, prepare)
+    return commit_with_retries(commit, partial(Upload.copy, commit, path, plan, client, progress))
 
 
 @dataclass(frozen=True)
@@ -187,7 +183,7 @@ def maintain(
     for each in paths:
         logical = group_at(session, each)
         if dry_run and logical is not None:
-            done += [step.step for step in _due_commits(logical)]
+            done += [step for step, _ in _due_steps(logical)]
         elif logical is not None and Policy.of(logical) != Policy():
             done += _maintain_array(commit, each.strip("/"), client, progress)
     return tuple(done)
@@ -217,49 +213,35 @@ def _maintain_array(
         yield replace(consolidated, snapshot_id=snapshot)
 
 
-class _DueCommit(NamedTuple):
-    """One commit that a policy asks for."""
-
-    step: MaintenanceStep
-    box: Box
-    reserve: Reserve
-
-
 def _do_next_step(
     commit: Commit, path: str, client: Client | None, progress: Progress
 ) -> MaintenanceStep | None:
     """Do the next step of an array; None if there is none."""
     commit, step = replace(commit), None
 
-    def prepare() -> Upload | str:
+    def plan(logical: LogicalArrayHandle) -> CopyPlan | None:
         nonlocal step
-        session = commit.repo.writable_session(commit.branch)
-        logical = group_to_edit(session, path)
-        due = next(_due_commits(logical), None)
-        step = None if due is None else due.step
-        if due is None:
-            return session.snapshot_id
+        step, planned = next(_due_steps(logical), (None, None))
         commit.message = f"maintain: {step}"
-        return Upload.copy(commit, session, logical, due.box, due.reserve, client, progress)
+        return planned
 
-    snapshot = commit_with_retries(commit, prepare)
+    snapshot = commit_with_retries(commit, partial(Upload.copy, commit, path, plan, client, progress))
     return None if step is None else replace(step, snapshot_id=snapshot)
 
 
-def _due_commits(logical: LogicalArrayHandle) -> Iterator[_DueCommit]:
+def _due_steps(logical: LogicalArrayHandle) -> Iterator[tuple[MaintenanceStep, CopyPlan]]:
     """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
     policy, manifest, path = Policy.of(logical), logical.manifest, logical.group.path
     if policy.recode is not None:
         for box in _regions_due_for_recoding(logical, policy.recode):
-            reserve = partial(reserve_recode, boxes=[box], encoding=policy.recode.encoding)
-            yield _DueCommit(MaintenanceStep(path, "recode", 0, manifest.elements(box).bounds), box, reserve)
+            reserve: Reserve = partial(reserve_recode, boxes=[box], encoding=policy.recode.encoding)
+            yield MaintenanceStep(path, "recode", 0, manifest.elements(box).bounds), (box, reserve)
     for replica in policy.replicas:
         for missing in missing_boxes(manifest, replica, least=replica.after):
             box = next_box_to_copy(manifest, replica, missing)
             reserve = partial(reserve_replica, box=box, replica=replica)
-            yield _DueCommit(
-                MaintenanceStep(path, "replica", replica.layer, manifest.elements(box).bounds), box, reserve
-            )
+            bounds = manifest.elements(box).bounds
+            yield MaintenanceStep(path, "replica", replica.layer, bounds), (box, reserve)
 
 
 def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolicy) -> Iterator[Box]:
