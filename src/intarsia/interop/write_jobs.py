@@ -16,7 +16,6 @@ from intarsia.codecs.base import codec_list
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.append import AppendPlan, take_over_codecs
 from intarsia.logical.encoding import Encoding, choose_codecs
-from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
 from intarsia.logical.staging import (
@@ -28,7 +27,6 @@ from intarsia.logical.staging import (
 )
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.data_types import as_values
-from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.nullable import optional_dtype
 from intarsia.progress import Progress, silent
 
@@ -107,17 +105,6 @@ def run_jobs(jobs: Iterable[WriteJob], cluster: Cluster, then: Callable[[], obje
         job.reservation.commit()
 
 
-def open_logical_group(store: Any, path: str) -> LogicalArrayHandle | None:
-    """The logical array at a path, for writing; None if there is none."""
-    try:
-        group = open_group(store, path, "r+")
-    except FileNotFoundError:
-        return None
-    if MANIFEST_KEY not in group.metadata.attributes and not path:
-        return None
-    return LogicalArrayHandle.load(group)
-
-
 def new_array(
     source: Any,
     store: Any,
@@ -169,7 +156,7 @@ def fill_bounds(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return WriteJob(source, reserve_in_existing_regions(logical, box.bounds))
+    return WriteJob(source, reserve_in_existing_regions(logical, box))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:

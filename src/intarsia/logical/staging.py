@@ -271,14 +271,11 @@ def reserve_regions(
     return reservation
 
 
-def reserve_in_existing_regions(
-    logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]
-) -> Reservation:
+def reserve_in_existing_regions(logical: LogicalArrayHandle, box: Box) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there.
 
     Replicas of the box are removed before the data is written, whatever happens to it.
     """
-    box = Box.of((int(a), int(b)) for a, b in bounds)
     logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
     reservation = Reservation(logical, box.start)

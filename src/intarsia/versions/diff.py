@@ -247,19 +247,15 @@ def compare_states(
     `written` holds the chunks that were written in between, if they are known; otherwise the references
     to all chunks of both are compared.
     """
-    if written is None:
-        written = _differing_chunks(before, after)
+    chunks = _changed_chunks(before, after, written)
+    refs = [ref for of_member in chunks.values() for ref in of_member.values() if ref is not None]
     old, new = _attributes(before), _attributes(after)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)]
-    refs = list[ChunkRef]()
-    for name, chunks in written.items():
-        places = _refs(after, name)
-        refs += [places[index] for index in chunks if index in places]
     return ArrayChange(
         path=path.strip("/"),
         shape_before=None if before is None else before.manifest.shape,
         shape_after=None if after is None else after.manifest.shape,
-        regions=BoxChanges(_region_changes(before, after, written)),
+        regions=BoxChanges(_region_changes(before, after, chunks)),
         attributes=tuple(changed),
         bytes_written=sum(nbytes for kind, _, _, nbytes, _ in refs if kind != VIRTUAL),
         bytes_referenced=sum(nbytes for kind, _, _, nbytes, _ in refs if kind == VIRTUAL),
@@ -280,15 +276,21 @@ def _refs(logical: LogicalArrayHandle | None, name: str) -> dict[Index, ChunkRef
     return chunk_refs(store, f"{logical.group.path}/{name}".lstrip("/"))
 
 
-def _differing_chunks(before: LogicalArrayHandle | None, after: LogicalArrayHandle | None) -> Written:
-    """The chunks of members in `after` that are not in `before`, or are stored elsewhere in it."""
-    differing: dict[str, list[tuple[int, ...]]] = {}
-    for name in () if after is None else after.manifest.members:
-        old, new = _refs(before, name), _refs(after, name)
-        changed = sorted(index for index in new.keys() | old.keys() if new.get(index) != old.get(index))
-        if changed:
-            differing[name] = changed
-    return differing
+def _changed_chunks(
+    before: LogicalArrayHandle | None, after: LogicalArrayHandle | None, written: Written | None
+) -> dict[str, dict[Index, ChunkRef | None]]:
+    """Where the chunks of members in `after` are that were written, or, if that is unknown, are not where
+    they were in `before`; None for those that are gone."""
+    changed, members = {}, () if after is None else after.manifest.members
+    for name in members if written is None else written:
+        now = _refs(after, name)
+        if written is None:
+            indices = {index for index, _ in now.items() ^ _refs(before, name).items()}
+        else:
+            indices = set(written[name])
+        if indices:
+            changed[name] = {index: now.get(index) for index in sorted(indices)}
+    return changed
 
 
 def _region_changes(

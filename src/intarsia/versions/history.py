@@ -13,9 +13,10 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.display import Listing
+from intarsia.engine.fetch.store import read_key
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.logical.chunk_copies import ChunkMove, chunk_refs, copy_chunks
-from intarsia.logical.hierarchy import open_group
+from intarsia.logical.hierarchy import joined_path, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
@@ -257,14 +258,17 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
     """Restore a member, and return its name, which is new if the member was gone."""
-    source = f"{path}/{name}".lstrip("/")
+    source = joined_path(path, name)
     exists = same_node(tx.session, session, "/" + source)
     target = name if exists else new_name()
-    target_path = f"{path}/{target}".lstrip("/")
+    target_path = joined_path(path, target)
     target_refs = chunk_refs(session.store, source)
     present = chunk_refs(tx.store, target_path) if exists else {}
     sync(_drop(tx.store, target_path, sorted(present.keys() - target_refs.keys())))
-    sync(_copy_metadata(session.store, source, tx.store, target_path))
+    document = read_key(session.store, f"{source}/zarr.json") or b""
+    if read_key(tx.store, f"{target_path}/zarr.json") != document:
+        value = default_buffer_prototype().buffer.from_bytes(document)
+        sync(tx.store.set(f"{target_path}/zarr.json", value))
     moves = [
         ChunkMove(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)
     ]
@@ -274,17 +278,6 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
 
 def _array(store: icechunk.IcechunkStore, path: str, mode: Any) -> zarr.Array[Any]:
     return zarr.open_array(safe_store(store), path=path, mode=mode, zarr_format=3)
-
-
-async def _copy_metadata(
-    source: icechunk.IcechunkStore, path: str, target: icechunk.IcechunkStore, target_path: str
-) -> None:
-    """Copy the array's metadata, byte by byte; does nothing if it is the same."""
-    old = await source.get(f"{path}/zarr.json", default_buffer_prototype())
-    new = await target.get(f"{target_path}/zarr.json", default_buffer_prototype())
-    assert old is not None
-    if new is None or new.to_bytes() != old.to_bytes():
-        await target.set(f"{target_path}/zarr.json", old)
 
 
 async def _drop(store: icechunk.IcechunkStore, path: str, chunks: list[tuple[int, ...]]) -> None:

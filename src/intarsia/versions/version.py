@@ -279,10 +279,10 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
     return Version(as_of=when).session(repo).snapshot_id
 
 
-def group_at(session: icechunk.Session, path: str) -> LogicalArrayHandle | None:
-    """The logical array at `path`, for reading, or None; a damaged one is an error."""
+def group_at(store: Any, path: str, mode: str = "r") -> LogicalArrayHandle | None:
+    """The logical array at a path in a session or store, or None; a damaged one is an error."""
     try:
-        return LogicalArrayHandle.load(open_group(session.store, path.strip("/"), "r"))
+        return LogicalArrayHandle.load(open_group(session_store(store), path.strip("/"), mode))
     except (ContainsArrayError, GroupNotFoundError, NotLogicalArrayError):
         return None
 

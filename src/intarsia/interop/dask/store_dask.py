@@ -27,7 +27,7 @@ from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
 from intarsia.versions.repository import remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import as_repository, resolve_store
+from intarsia.versions.version import as_repository, group_at, resolve_store
 
 
 def store_dask(
@@ -105,7 +105,7 @@ def store_dask(
 
     def reserve(target: Any) -> write_jobs.WriteJob:
         """Reserve bounds or an append in a store."""
-        logical = None if is_replaced else write_jobs.open_logical_group(target, path)
+        logical = None if is_replaced else group_at(target, path, "r+")
         if bounds is not None:
             if logical is None:
                 raise NotLogicalArrayError(
