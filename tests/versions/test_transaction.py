@@ -67,6 +67,22 @@ def test_a_handle_outlives_its_transaction_for_reading_only(repo):
     assert values(repo) == [9, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_handle_on_a_transaction_that_cannot_be_committed_refuses_to_write(repo):
+    handles = []
+
+    def lose():
+        with intarsia.transaction(repo, message="ours") as tx:
+            handles.append(tx.open("t"))
+            handles[0][0] = 90
+            intarsia.write(repo, "t", 1, 91)
+
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError):
+        lose()
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="has ended"):
+        handles[0][2] = 92
+    assert values(repo)[:3] == [0, 91, 2]
+
+
 def test_an_exception_commits_nothing(repo):
     before = repo.lookup_branch("main")
     tx = intarsia.transaction(repo, message="no")

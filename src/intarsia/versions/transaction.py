@@ -111,21 +111,16 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            # Nothing was committed, and the session is given up. It is not used any more: after Ctrl-C its
-            # writes are still on their way, and discard_changes may wait for them for ever.
-            self._give_up()
-            if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                raise translate_error(error, self.repo) from error
-            return
-        if self.session.read_only or self.session.has_uncommitted_changes:
-            self._snapshot_id = commit_with_retries(self._commit, self.changes, again=False)
-        self._give_up()
-
-    def _give_up(self) -> None:
-        """Let no handle write to a session that will not be committed."""
-        if self._store is not None:
-            self._store.give_up()
+        try:
+            if error is None and (self.session.read_only or self.session.has_uncommitted_changes):
+                self._snapshot_id = commit_with_retries(self._commit, self.changes, again=False)
+        finally:
+            # The session will not be committed any more, so no handle may write to it. Nor is it used here:
+            # after Ctrl-C its writes are still on their way, and discard_changes may wait for them for ever.
+            if self._store is not None:
+                self._store.give_up()
+        if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
+            raise translate_error(error, self.repo) from error
 
 
 def transaction(
