@@ -6,6 +6,7 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.versions.commit import Commit, SessionChanges, commit_with_retries
@@ -206,6 +207,20 @@ def new_array(tx):
     tx.create("other", shape=(1,), chunks=(1,), dtype="u1")
 
 
+def plain(name):
+    def change(tx):
+        zarr.create_array(tx.store, name=f"plain/{name}", shape=1, dtype="u1")
+
+    return change
+
+
+def remove(path):
+    def change(tx):
+        sync(tx.store.delete_dir(path))
+
+    return change
+
+
 def attribute(tx):
     tx.open("t").attrs["units"] = "K"
 
@@ -218,6 +233,8 @@ def consolidate_like(tx):
 
 def race(repo, ours, theirs):
     """Ours begins first, theirs commits first."""
+    with intarsia.transaction(repo, message="groups") as tx:
+        zarr.create_group(tx.store, path="plain/deep")
     with intarsia.transaction(repo, message="ours") as tx:
         ours(tx)
         with intarsia.transaction(repo, message="theirs") as other:
@@ -234,6 +251,7 @@ FITTING = {
     "a recode over a write to another region": (recode((4, 8)), write(0, 90), [90, 1, 2, 3, 4, 5, 6, 7]),
     "a write beside another array": (write(0, 90), new_array, [90, 1, 2, 3, 4, 5, 6, 7]),
     "another array beside a recode": (new_array, recode((0, 4)), list(range(8))),
+    "plain arrays in one group": (plain("a"), plain("b"), list(range(8))),
 }
 
 
@@ -265,6 +283,8 @@ CLASHING = {
     "joining what was written": (consolidate_like, write(5, 95)),
     "attributes twice": (attribute, lambda tx: tx.open("t").attrs.update(units="degC")),
     "the same new array": (new_array, new_array),
+    "a new array in a group that was removed": (plain("deep/a"), remove("plain")),
+    "removing a group with a new array": (remove("plain"), plain("deep/a")),
 }
 
 

@@ -113,8 +113,6 @@ class Commit:
         base = since or session.snapshot_id
         try:
             return self._in_time(session)
-        except icechunk.SessionStateError:
-            raise
         except icechunk.ConflictError:
             # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
             # another attempt would commit twice.
@@ -236,6 +234,15 @@ def _group_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
+def _with_groups_above(path: str) -> list[str]:
+    """A path, and those of all groups that it is in.
+
+    >>> _with_groups_above("/a/b")
+    ['/a/b', '/a', '/']
+    """
+    return [path] if path == "/" else [path, *_with_groups_above(_group_of(path))]
+
+
 @dataclass(frozen=True)
 class Changes:
     """The changes in a session or between two snapshots, by path.
@@ -277,14 +284,20 @@ class Changes:
         own = (path for path in self.chunks if _group_of(path) == group)
         return {path.rpartition("/")[2]: self.chunks[path] for path in own}
 
+    def inside(self, nodes: set[str]) -> set[str]:
+        """What changed of these nodes and below them."""
+        changed = self.groups | self.arrays | self.chunks.keys()
+        return {path for path in changed if not nodes.isdisjoint(_with_groups_above(path))}
+
     def clashes(self, theirs: "Changes") -> list[str]:
         """What both changed, in words; empty if Icechunk can combine the two.
 
-        Icechunk notices most of it in a rebase, but not that both removed something, or made it again.
+        Icechunk notices most of it in a rebase, but not that both removed something, or made it again, nor
+        that one of us removed a group in which the other made something.
         """
         written, rewritten = self.chunks.keys(), theirs.chunks.keys()
         both = (self.groups & theirs.groups) | ((self.arrays | written) & theirs.arrays)
-        both |= rewritten & self.deleted
+        both |= self.inside(theirs.deleted) | theirs.inside(self.deleted)
         twice = {path: self.chunks[path] & theirs.chunks[path] for path in sorted(written & rewritten)}
         return [
             *(f"{path}: layout or attributes" for path in sorted(both)),
