@@ -161,6 +161,9 @@ def test_creation_and_removal_are_told(repo):
     assert removed.changes[0].dropped == (((0, 4),),)
     assert created.changes[0].created
     assert created.changes[0].added == (((0, 4),),)
+    ends = removed.snapshot_id, created.snapshot_id
+    assert intarsia.diff(repo, "t", *reversed(ends)).lines()[:2] == ("deleted", "dropped [0:4] (gzip-5)")
+    assert str(intarsia.diff(repo, "t", ends[0], ends[0])) == "t: no difference"
 
 
 def test_only_commits_that_changed_the_array_are_listed(repo):

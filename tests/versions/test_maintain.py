@@ -151,6 +151,14 @@ def test_maintain_does_what_the_policy_wants_and_then_nothing():
     assert check_every_snapshot(repo)
 
 
+def test_maintain_says_where_nothing_is():
+    repo = memory()
+    with intarsia.transaction(repo, message="a group") as tx:
+        zarr.create_group(tx.store, path="g")
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="no logical array at 'g' or below"):
+        intarsia.maintain(repo, "g")
+
+
 def test_maintain_encodes_tails_anew_and_joins():
     repo = memory()
     make(repo, 0, recode={"codecs": ["zstd"], "after": 2})

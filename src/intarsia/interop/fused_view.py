@@ -26,7 +26,7 @@ from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.stored_chunks import part_of_value
-from intarsia.display import one_line, place_text
+from intarsia.display import place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import explain_refusals
@@ -35,7 +35,6 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     CodecConfigurationError,
-    IntarsiaError,
     ReadError,
     ReadOnlyError,
     ShapeError,
@@ -166,16 +165,12 @@ class ViewStore(Store):
 
     def with_read_only(self, read_only: bool = False) -> Self:
         """The view itself, if it is only to be read."""
-        if read_only:
-            return self
-        raise self._refusal()
+        if not read_only:
+            self._check_writable()
+        return self
 
     def _check_writable(self) -> None:
-        raise self._refusal()
-
-    @staticmethod
-    def _refusal() -> ReadOnlyError:
-        return ReadOnlyError(
+        raise ReadOnlyError(
             "a fused view is read-only: what it shows is stored in members, each with its own encoding.\n"
             "  Write to the logical array itself: intarsia.open(store, path, mode='r+')"
         )
@@ -183,11 +178,6 @@ class ViewStore(Store):
     async def _open(self) -> None:
         await super()._open()
         await _on_zarrs_loop(open_store(self._store))
-
-    def close(self) -> None:
-        """Close the view, and the store below."""
-        super().close()
-        self._store.close()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ViewStore) and self._identity() == other._identity()
@@ -209,11 +199,11 @@ class ViewStore(Store):
 
     async def set(self, key: str, value: Buffer) -> None:
         """Refused."""
-        raise self._refusal()
+        self._check_writable()
 
     async def delete(self, key: str) -> None:
         """Refused."""
-        raise self._refusal()
+        self._check_writable()
 
     # Nodes
 
@@ -369,12 +359,8 @@ class ViewStore(Store):
                 if _is_metadata(name) or await self._node(start + name) is not None:
                     yield name
             return
-        seen: set[str] = set()
-        async for key in self.list_prefix(start):
-            name = key[len(start) :].partition("/")[0]
-            if name not in seen:
-                seen.add(name)
-                yield name
+        for name in sorted({key[len(start) :].partition("/")[0] async for key in self.list_prefix(start)}):
+            yield name
 
     async def _keys(self, path: str, node: ViewNode) -> Iterable[str]:
         """The keys of a node itself; some chunks of a logical array may hold nothing but the fill value."""
@@ -442,16 +428,11 @@ class ArrayView:
         index = self._index(key)
         if index is None:
             return None
-        try:
-            values = self._values(index)
-            if values is None:
-                return None
-            with working_on(index):
-                encoded = self._encoder.encode_chunk(values, self._spec)
-        except IntarsiaError:
-            raise
-        except (OSError, KeyError) as error:  # neither may look like a missing key, which means fill value
-            raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
+        values = self._values(index)
+        if values is None:
+            return None
+        with working_on(index):
+            encoded = self._encoder.encode_chunk(values, self._spec)
         return None if encoded is None else encoded.to_bytes()
 
     def _index(self, key: str) -> tuple[int, ...] | None:

@@ -123,8 +123,6 @@ def new_array(
         layout = [(bounds, _encoding(choice, encoding)) for bounds, choice in _pairs(regions)]
         chunks = encoding.chunks or layout[0][1].chunks or _chunk_shape(source)
         _check_cover(source.shape, [bounds for bounds, _ in layout])
-    if len(chunks) != source.ndim:
-        raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
     dtype = _data_type(source)
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical

@@ -5,7 +5,7 @@ import datetime
 import os
 from collections.abc import Iterable
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -368,20 +368,14 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
     if path is None:
         return repo.garbage_collect(cut_off)
     refuse_impossible_files(repo)
-    with commit_lock(repo):
-        before = _identity(path)
-        running = asyncio.run_coroutine_threadsafe(repo.garbage_collect_async(cut_off), event_loop())
-        try:
+    with ExitStack() as stack:
+        with commit_lock(repo):
+            before = _identity(path)
+            running = asyncio.run_coroutine_threadsafe(repo.garbage_collect_async(cut_off), event_loop())
+            stack.callback(running.cancel)  # after Ctrl-C; it does nothing to one that is done
             while not running.done() and _identity(path) == before:
                 wait([running], timeout=LOOK_SECONDS)
-        except BaseException:
-            running.cancel()
-            raise
-    try:
         return running.result()
-    except BaseException:
-        running.cancel()
-        raise
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

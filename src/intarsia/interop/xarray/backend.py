@@ -262,10 +262,7 @@ def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
     >>> repository_token(repo) == repository_token(repo)
     True
     """
-    try:
-        tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
-    except icechunk.IcechunkError:  # a read will say what is wrong
-        return "icechunk", uuid.uuid4().hex
+    tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
     return "icechunk", str(repo.storage), tips
 
 
