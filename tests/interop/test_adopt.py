@@ -146,6 +146,12 @@ def test_refusals_leave_the_array_as_it_was(tmp_path):
         intarsia.adopt(repo, "t", tmp_path / "g.zarr", how="link")
     with pytest.raises(errors.ReadOnlyError, match="without versions"):
         intarsia.adopt(store, "t", tmp_path / "g.zarr", source_path="fits", how="reference")
+    with pytest.raises(errors.ReadOnlyError, match="moved into a repository"):
+        intarsia.adopt(repo, "t", tmp_path / "g.zarr", source_path="fits", how="move")
+    with pytest.raises(errors.AdoptionError, match="a logical array cannot become a region"):
+        intarsia.adopt(repo, "t", plain)
+    with pytest.raises(errors.ShapeError, match="a view needs bounds"):
+        intarsia.adopt(store, "t", tmp_path / "g.zarr", source_path="fits", view={"axes": [1, 0]})
 
 
 @pytest.mark.parametrize("how", ["reference", "copy"])

@@ -58,9 +58,6 @@ class LazyValues(BackendArray):
         """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
         return self._converted(await self._array.read_async(key.tuple, _mode(key)))
 
-    def __deepcopy__(self, memo: object) -> "LazyValues":
-        return self  # a view of stored data: there is nothing in memory to copy
-
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._array.store, "the dataset")
         return LazyValues, (self._array, self.dtype, self._convert)
