@@ -167,11 +167,14 @@ def test_log_tells_what_each_commit_did(made):
 
 def test_diff(made):
     text = succeed("diff", made[0], "temperature", "v1")
-    assert "(20, 6, 8) before, (50, 6, 8) after" in text
+    assert "temperature: shape (20, 6, 8) to (50, 6, 8); " in text
     assert "[20:40, 0:6, 0:8]" in text
     said = document("diff", made[0], "temperature", made[1][0], "v1")
     assert [region["kind"] for region in said["change"]["regions"]] == ["added"]
-    assert succeed("diff", made[0], "temperature", "main", "--branch", "main").strip() == "no difference"
+    assert (
+        succeed("diff", made[0], "temperature", "main", "--branch", "main").strip()
+        == "temperature: no difference"
+    )
 
 
 def test_diff_refuses_what_it_cannot_do(made):

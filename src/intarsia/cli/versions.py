@@ -1,6 +1,5 @@
 """Commands about versions of an array: `log`, `diff`, `restore`; and of a store: `tag`, `branch`."""
 
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -9,9 +8,8 @@ from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text, size_text
+from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text
 from intarsia.errors import NotLogicalArrayError, VersionNotFoundError
-from intarsia.versions.diff import ArrayChange, BoxChanges
 from intarsia.versions.history import history
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explain_errors
@@ -58,19 +56,7 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         change = intarsia.diff(repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
-    shown = _change_lines(change) if change else ["no difference"]
-    return Output(*shown, path=path, before=before, after=later, change=change)
-
-
-def _change_lines(change: ArrayChange) -> Iterable[str | BoxChanges]:
-    if change.shape_before != change.shape_after:
-        was, now = ("no array" if s is None else s for s in (change.shape_before, change.shape_after))
-        yield f"Shape     : {was} before, {now} after"
-    if change.attributes:
-        yield f"Attributes: {', '.join(change.attributes)}"
-    yield f"Written   : {size_text(change.bytes_written)}"
-    if change.regions:
-        yield change.regions
+    return Output(change, path=path, before=before, after=later, change=change)
 
 
 @verb()
