@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -204,11 +205,7 @@ def restore(
         old = group_at(session, path)
     if old is None:
         raise NotLogicalArrayError(f"there was no logical array at {path!r} in snapshot {old_id}")
-    source = old
-
-    def change(tx: Transaction) -> None:
-        _restore(tx, session, source, path.strip("/"))
-
+    change = partial(_restore, session=session, old=old, path=path.strip("/"))
     text = message or f"restore {path} to {old_id}"
     return retry(opened, change, branch=branch, message=text, metadata=metadata, backoff=backoff)
 
