@@ -44,8 +44,7 @@ def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
     """
     path, problems = directory_of(repo), []
     for kind in ("manifests", "snapshots", "transactions"):
-        folder = None if path is None else path / kind
-        for entry in os.scandir(folder) if folder is not None and folder.is_dir() else ():
+        for entry in () if path is None else path.glob(f"{kind}/*"):
             with suppress(FileNotFoundError), open(entry, "rb") as file:  # others may collect meanwhile
                 file.seek(ICECHUNK_HEADER)
                 claim, held = zstd_content(file.read(18)), entry.stat().st_size
@@ -393,10 +392,8 @@ def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]
     No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
     """
     path = directory_of(repo)
-    folder = None if path is None else path / "overwritten"
-    if folder is None or not folder.is_dir():
-        return []
-    return [copy for copy in folder.iterdir() if copy.stat().st_mtime < cut_off.timestamp()]
+    copies = () if path is None else path.glob("overwritten/*")
+    return [copy for copy in copies if copy.stat().st_mtime < cut_off.timestamp()]
 
 
 def _remove(copy: Path) -> int:
