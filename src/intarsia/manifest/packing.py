@@ -7,15 +7,15 @@ decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from intarsia.errors import PackingError
+from intarsia.manifest.box import Box, tile_in_blocks
 
 type Number = np.number[Any]
 
@@ -181,24 +181,6 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
     return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
 
 
-def blocks(shape: tuple[int, ...]) -> Iterator[Any]:
-    """Boxes of up to `BLOCK` elements that together make up an array of this shape."""
-    size = prod(shape)
-    if size <= BLOCK:
-        yield ...
-        return
-    rows = max(1, BLOCK * shape[0] // size)
-    for start in range(0, shape[0], rows):
-        taken = slice(start, start + rows)
-        if rows > 1 or size // shape[0] <= BLOCK:
-            yield taken
-        else:
-            for rest in blocks(shape[1:]):
-                yield (
-                    (taken, rest) if rest is ... else (taken, *(rest if isinstance(rest, tuple) else (rest,)))
-                )
-
-
 type Values = np.ndarray[Any, Any]
 
 FEW = 1 << 10
@@ -358,13 +340,17 @@ class Packing:
                 self._decode_block(stored, out)
                 return
             buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
-            for block in blocks(stored.shape):
-                place = out[block]
+            pieces: Iterable[Any] = (...,)
+            if out.size > BLOCK:
+                boxes = tile_in_blocks(Box.sized(out.shape), (1,) * out.ndim, 1, BLOCK)
+                pieces = (box.slices for box in boxes)
+            for piece in pieces:
+                numbers, place = stored[piece], out[piece]
                 if in_place:
-                    self._decode_block(stored[block], place)
+                    self._decode_block(numbers, place)
                 else:
                     values = buffer[: place.size].reshape(place.shape)
-                    self._decode_block(stored[block], values)
+                    self._decode_block(numbers, values)
                     np.copyto(place, values, casting="same_kind")
 
     def _decode_block(self, numbers: Values, out: Values) -> None:
