@@ -29,10 +29,15 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import first_difference
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, tile_in_blocks
+from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.manifest.region_table import NONE
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
+
+REMAKE = "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)"
+REMAKE_COMMAND = "drop it and make it again: intarsia replicate --drop LAYER, intarsia replicate"
+"""What to do about a replica with other values, in Python and at a command line."""
 
 type ProblemKind = Literal["manifest", "member", "data", "layer", "access"]
 
@@ -108,9 +113,8 @@ def verify(
         return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
     members = (*_packing_problems(logical), *member_problems(logical))
     reported = {problem.where for problem in members}
-    data_problems = _data_problems(logical, reported, progress) if data else ()
-    layers = _layer_problems(logical) if deep else ()
-    return (*members, *data_problems, *layers)
+    found = _data_problems(logical, reported, progress, deep=deep) if data or deep else ()
+    return (*members, *found)
 
 
 def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
@@ -157,8 +161,13 @@ def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
                 break
 
 
-def _data_problems(logical: LogicalArrayHandle, reported: set[str], progress: Progress) -> Iterator[Problem]:
-    """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
+def _data_problems(
+    logical: LogicalArrayHandle, reported: set[str], progress: Progress, *, deep: bool
+) -> Iterator[Problem]:
+    """Read every stored chunk of every region; a failure does not end it, so that all damage is listed.
+
+    If `deep`, all of the replicas is read and compared with layer 0, up to the first difference in each.
+    """
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
     refused: set[str] = set()
     regions = [Region.of(logical, i) for i in range(len(logical.manifest.regions_and_replicas))]
@@ -166,25 +175,22 @@ def _data_problems(logical: LogicalArrayHandle, reported: set[str], progress: Pr
     progress(0, whole)
     for region in regions:
         part, done = part_of(progress, done, region.nbytes, whole), done + region.nbytes
-        where = f"{logical.group.path}/{region.name}".lstrip("/")
+        where, compares = f"{logical.group.path}/{region.name}".lstrip("/"), deep and region.layer > 0
         try:
-            member = region.member
+            member, boxes = region.member, [Box.of(region.bounds)]
             if is_regular(member.metadata.chunk_grid):
                 if region.name not in stored:
                     stored[region.name] = stored_indices(member)
-                selections = list(_stored_parts(region, member, stored[region.name]))
-            else:
-                selections = [Box.of(region.bounds).slices]
+                boxes = list(_boxes_by_chunk(region, member, None if compares else stored[region.name]))
         except Exception as error:
             if where not in reported:
                 reported.add(where)
                 yield Problem("member", where, str(error).split("\n")[0])
             continue
-        for i, selection in enumerate(selections if region.name not in refused else ()):
-            part(i, len(selections))
+        for i, box in enumerate(boxes if region.name not in refused else ()):
+            part(i, len(boxes))
             try:
-                request = parse_selection(logical.manifest.shape, selection, "basic")
-                read_request(logical, request, LogicalConfig(layer=region.layer))
+                values = _values(logical, box, region.layer)
             except NotAuthorizedError as error:  # nor can this member's other files be read
                 if not refused:
                     yield access_problem(error.prefix)
@@ -192,50 +198,46 @@ def _data_problems(logical: LogicalArrayHandle, reported: set[str], progress: Pr
                 break
             except Exception as error:
                 yield Problem("data", where, str(error) or repr(error))
+                continue
+            if compares and (different := _difference(logical, region, box, values)) is not None:
+                yield Problem("layer", where, different, REMAKE, REMAKE_COMMAND)
+                compares = False
         part(1, 1)
 
 
-def _layer_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
-    """The first chunk of every replica region whose values are not those of layer 0."""
-    manifest = logical.manifest
-    for i in range(len(manifest.regions), len(manifest.regions_and_replicas)):
-        region = Region.of(logical, i)
-        where = f"{logical.group.path}/{region.name}".lstrip("/")
-        try:
-            difference = _first_difference(logical, region)
-        except Exception:
-            continue  # unreadable chunks are reported with the data
-        if difference is not None:
-            index, bounds, element, values = difference
-            yield Problem(
-                "layer",
-                where,
-                f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold the values of layer "
-                f"0: at {element} it is {values[1]!r} instead of {values[0]!r}",
-                "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
-                "drop it and make it again: intarsia replicate --drop LAYER, intarsia replicate",
-            )
+def _values(logical: LogicalArrayHandle, box: Box, layer: int) -> Values:
+    request = parse_selection(logical.manifest.shape, box.slices, "basic")
+    return read_request(logical, request, LogicalConfig(layer=layer))
 
 
-def _first_difference(
-    logical: LogicalArrayHandle, region: Region
-) -> tuple[tuple[int, ...], Box, tuple[int, ...], tuple[Any, Any]] | None:
-    """The first chunk of a replica whose values are not those of layer 0: its index, its elements, and the
-    first of them that differs, with both values."""
-    member, shape = region.member, logical.manifest.shape
-    for block in tile_in_blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
-        shown = region.shown_from(block).intersect(Box.of(region.bounds))
-        assert shown is not None
-        request = parse_selection(shape, shown.slices, "basic")
-        one, other = (
-            read_request(logical, request, LogicalConfig(layer=layer)) for layer in (0, region.layer)
-        )
-        at = first_difference(one, other)
-        if at is not None:
-            element = tuple(a + k for a, k in zip(shown.start, at, strict=True))
-            index = tuple(a // c for a, c in zip(block.start, member.chunks, strict=True))
-            return index, shown, element, (one[at], other[at])
-    return None
+def _difference(logical: LogicalArrayHandle, region: Region, box: Box, values: Values) -> str | None:
+    """What is wrong with values of a replica that are not those of layer 0."""
+    try:
+        expected = _values(logical, box, 0)
+    except Exception:
+        return None  # that is reported with the data of layer 0
+    at = first_difference(expected, values)
+    if at is None:
+        return None
+    element = tuple(a + k for a, k in zip(box.start, at, strict=True))
+    index = logical.manifest.to_member(region.row, box).in_units(region.chunks).start
+    return (
+        f"chunk {index}, {box.text()} in layer {region.layer}, does not hold the values of layer "
+        f"0: at {element} it is {values[at]!r} instead of {expected[at]!r}"
+    )
+
+
+def _boxes_by_chunk(
+    region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]] | None
+) -> Iterator[Box]:
+    """The region chunk by chunk, in elements of the logical array; only those of stored objects, if given."""
+    inside, unit = Box.of(region.member_bounds), object_shape(member)
+    for index in inside.in_units(unit).indices() if stored is None else stored:
+        corner = tuple(i * n for i, n in zip(index, unit, strict=True))
+        shared = Box.sized(unit, corner).intersect(inside)
+        if shared is not None:
+            for block in tile_in_blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
+                yield region.shown_from(block)
 
 
 def access_problem(prefix: str) -> Problem:
@@ -243,16 +245,3 @@ def access_problem(prefix: str) -> Problem:
     advice = f"if you trust it, open it with authorize=[{prefix!r}]"
     what = f"the repository is not authorised to read below {prefix}"
     return Problem("access", "/", what, advice, f"if you trust it, say --allow {prefix}")
-
-
-def _stored_parts(
-    region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
-) -> Iterator[tuple[slice, ...]]:
-    """The region chunk by chunk, in elements of the logical array; without chunks that are not stored."""
-    inside, unit = Box.of(region.member_bounds), object_shape(member)
-    for index in stored:
-        corner = tuple(i * n for i, n in zip(index, unit, strict=True))
-        shared = Box.sized(unit, corner).intersect(inside)
-        if shared is not None:
-            for block in tile_in_blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
-                yield region.shown_from(block).slices
