@@ -409,6 +409,13 @@ def test_a_failed_append_leaves_nothing_grown_and_nothing_behind(codecs, monkeyp
     assert intarsia.open(store, "a")[...].tolist() == list(range(6))
 
 
+def test_the_size_of_a_sparse_region_takes_what_is_stored():
+    array = intarsia.create({}, "a", shape=(10**9, 4), chunks=(1, 2), dtype="u1")
+    array.add_region([(0, 10**9), (0, 4)], codecs=[])
+    array[7, :3] = 1
+    assert array.regions[0].nbytes_stored == 4
+
+
 def test_chunks_are_counted_as_in_zarr():
     array = intarsia.create({}, "a", shape=(5, 4), chunks=(2, 3), dtype="u1")
     assert array.nchunks == zarr.create_array({}, shape=(5, 4), chunks=(2, 3), dtype="u1").nchunks == 6

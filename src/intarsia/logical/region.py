@@ -8,8 +8,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import zarr
-from zarr.core.sync import sync
 
+from intarsia._compat import concurrent_map, sync
+from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Table
 from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.errors import MemberError
@@ -22,6 +23,10 @@ from intarsia.manifest.view import View
 if TYPE_CHECKING:
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
+
+
+MAX_REQUESTED = 10_000
+"""The most objects whose size is requested without knowing which exist."""
 
 
 @dataclass(frozen=True)
@@ -168,16 +173,15 @@ def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
     from intarsia.engine.prepared_member import object_shape
 
     box = Box.sized(member.shape) if elements is None else elements
-    stored: int = sync(_stored_size(member, list(box.in_units(object_shape(member)).indices())))
-    return stored
+    objects = box.in_units(object_shape(member))
+    are_few = prod(objects.shape) <= MAX_REQUESTED
+    indices = objects.indices() if are_few else filter(objects.holds, stored_indices(member))
 
-
-async def _stored_size(member: zarr.Array[Any], chunks: list[tuple[int, ...]]) -> int:
-    store, total = member.store_path.store, 0
-    for index in chunks:
-        key = f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+    async def size(index: tuple[int, ...]) -> int:
         try:
-            total += await store.getsize(key)
+            return await member.store.getsize(f"{member.path}/{member.metadata.encode_chunk_key(index)}")
         except FileNotFoundError:
-            continue
-    return total
+            return 0
+
+    limit = zarr.config.get("async.concurrency")
+    return sum(sync(concurrent_map([(index,) for index in indices], size, limit)))

@@ -117,6 +117,22 @@ class Box(NamedTuple):
         """
         return Box(tuple(map(operator.floordiv, self.start, unit)), chunk_grid(self.stop, unit))
 
+    def in_elements(self, unit: Sequence[int]) -> Box:
+        """This box of larger units, such as chunks of this shape, in elements.
+
+        >>> Box((1,), (3,)).in_elements((3,))
+        Box(start=(3,), stop=(9,))
+        """
+        return Box(tuple(map(operator.mul, self.start, unit)), tuple(map(operator.mul, self.stop, unit)))
+
+    def holds(self, index: Sequence[int]) -> bool:
+        """Whether a place lies in the box.
+
+        >>> Box((0, 5), (2, 10)).holds((1, 10))
+        False
+        """
+        return all(a <= i < b for a, i, b in zip(self.start, index, self.stop, strict=True))
+
     def intersect(self, other: Box) -> Box | None:
         """The intersection of both boxes, or None.
 
