@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -244,8 +243,7 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:
     if moved == row:
         return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
-    target = Box(*(tuple(map(mul, edge, size)) for edge in chunks))
-    return not manifest.is_shown(target, besides=base)
+    return not manifest.is_shown(chunks.in_elements(size), besides=base)
 
 
 def _copy_over(logical: LogicalArrayHandle, row: Row, moved: Row) -> None:

@@ -22,7 +22,7 @@ from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.logical.encoding import Encoding, choose_codecs, create_member, serializer_of
 from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
-from intarsia.manifest.box import BoundsLike, Box, parse_shape, tile_in_blocks
+from intarsia.manifest.box import BoundsLike, Box, chunk_grid, parse_shape, tile_in_blocks
 from intarsia.manifest.document import POLICY_KEY
 from intarsia.manifest.region_table import MAX_LAYERS, RegionTable
 from intarsia.manifest.typed_json import decode
@@ -103,6 +103,10 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
     def boxes(self) -> list[Box]:
         """The boxes, of which those that move end at `ENDLESS`."""
         return [Box.of((a, ENDLESS if b is None else b) for a, b in bounds) for bounds in self.bounds]
+
+    def chunk_shape(self, manifest: Manifest) -> tuple[int, ...]:
+        """The shape of its objects in the store: shards, or chunks if there are none."""
+        return self.shards or self.chunks or manifest.chunk_shape
 
     def with_boxes(self, boxes: Iterable[Box]) -> ReplicaPolicy:
         """The same for other boxes."""
@@ -320,34 +324,21 @@ def missing_boxes(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1)
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
     for target in replica.target_boxes(manifest):
         for missing in table.free(target):
-            rows = manifest.regions.touching(missing)
-            if rows.size and missing.shape and missing.shape[replica.axis] >= least:
-                yield _whole_chunks(manifest, replica, missing, target)
-            elif rows.size and not missing.shape:
-                yield missing
-
-
-def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, missing: Box, target: Box) -> Box:
-    """A box and what is needed around it to fill whole chunks of the replica: otherwise they would get
-    smaller and smaller at the end of a growing array."""
-    chunk, lattice = replica.shards or replica.chunks or manifest.chunk_shape, manifest.chunk_shape
-    start = [a * c // size * size // c for a, c, size in zip(missing.start, lattice, chunk, strict=True)]
-    stop = [
-        -(-(-(-b * c // size) * size) // c) for b, c, size in zip(missing.stop, lattice, chunk, strict=True)
-    ]
-    return Box(tuple(map(max, start, target.start)), tuple(map(min, stop, target.stop)))
+            is_long = not missing.shape or missing.shape[replica.axis] >= least
+            if is_long and manifest.regions.touching(missing).size:
+                # With what is needed around it to fill whole chunks of the replica: otherwise they would get
+                # smaller and smaller at the end of a growing array.
+                chunk = replica.chunk_shape(manifest)
+                whole = manifest.elements(missing).in_units(chunk).in_elements(chunk)
+                yield manifest.cells(whole).intersect(target) or missing
 
 
 def next_box_to_copy(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
     """The first part of a box that is worth its own commit: whole chunks of the replica."""
-    chunk = replica.shards or replica.chunks or manifest.chunk_shape
-    lattice = manifest.chunk_shape
     # In logical chunks, rounded up: pieces have to begin where logical chunks do.
-    unit = tuple(max(1, -(-size // c)) for size, c in zip(chunk, lattice, strict=True))
-    cell = prod(lattice) * manifest.data_type.to_native_dtype().itemsize
-    seen = Box.sized(box.shape)
-    first = next(tile_in_blocks(seen, unit, cell, PIECE_BYTES), seen)
-    return first.shifted(box.start)
+    unit = chunk_grid(replica.chunk_shape(manifest), manifest.chunk_shape)
+    cell = prod(manifest.chunk_shape) * manifest.data_type.to_native_dtype().itemsize
+    return next(tile_in_blocks(Box.sized(box.shape), unit, cell, PIECE_BYTES)).shifted(box.start)
 
 
 def refresh_replicas(
