@@ -301,11 +301,9 @@ def short_codecs(member: AnyArray, *, settings: bool = True) -> str:
     return codecs_text(document["codecs"], settings=settings)
 
 
-def member_problem(
-    member: AnyArray, manifest: Manifest, row: Row, needed: tuple[int, ...] | None = None
-) -> str | None:
-    """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
-    needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
+def member_problem(member: AnyArray, manifest: Manifest, row: Row) -> str | None:
+    """Why this array cannot back a region, or None."""
+    needed, stored = manifest.in_member(row).stop, manifest.stored_type(row)
     own: Any = member.metadata.dtype
     if stored is not None:
         if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:

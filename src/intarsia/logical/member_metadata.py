@@ -4,9 +4,8 @@ This is read only from zarr.json: opening a member as a `zarr.Array` costs thirt
 a map of 10,000 regions.
 """
 
-import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding, parse_chunk_key_encoding
 
-from intarsia._compat import DefaultChunkKeyEncoding, sync
+from intarsia._compat import DefaultChunkKeyEncoding, concurrent_map, sync
 from intarsia.display import codecs_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
@@ -143,25 +142,18 @@ def read_member_metadata(group: zarr.Group, manifest: Manifest) -> tuple[MemberM
     ranks, table = [manifest.ndim] * len(manifest.members), manifest.regions
     for member, view in np.unique(np.stack([table.member, table.view])[:, table.view != NONE], axis=1).T:
         ranks[member] = len(manifest.views[view].axes)
-    return tuple(sync(_read_all(group, manifest.members, ranks)))
-
-
-async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int]) -> list[MemberMetadata]:
-    limit = asyncio.Semaphore(AT_ONCE)
-    prototype = default_buffer_prototype()
     prefix = f"{group.path}/" if group.path else ""
 
-    async def one(name: str, ndim: int) -> MemberMetadata:
-        async with limit:
-            try:
-                buffer = await group.store.get(f"{prefix}{name}/zarr.json", prototype)
-                if buffer is None:
-                    return MemberMetadata.unknown(name, ndim, "the member is missing")
-                metadata = MemberMetadata.of(name, json.loads(buffer.to_bytes()))
-                metadata.check(ndim)
-                return metadata
-            except Exception as error:  # whatever damaged metadata lead to
-                kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-                return MemberMetadata.unknown(name, ndim, f"{kind}{error}")
+    async def read(name: str, ndim: int) -> MemberMetadata:
+        try:
+            buffer = await group.store.get(f"{prefix}{name}/zarr.json", default_buffer_prototype())
+            if buffer is None:
+                return MemberMetadata.unknown(name, ndim, "the member is missing")
+            metadata = MemberMetadata.of(name, json.loads(buffer.to_bytes()))
+            metadata.check(ndim)
+            return metadata
+        except Exception as error:  # whatever damaged metadata lead to
+            kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            return MemberMetadata.unknown(name, ndim, f"{kind}{error}")
 
-    return await asyncio.gather(*map(one, names, ranks))
+    return tuple(sync(concurrent_map(zip(manifest.members, ranks, strict=True), read, AT_ONCE)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import zarr
 import zarr.api.asynchronous
 from zarr.abc.codec import Codec
 
-from intarsia._compat import sync
+from intarsia._compat import concurrent_map, sync
 from intarsia.codecs.runtime_options import options_of, with_codecs
 from intarsia.display import one_line, place_text
 from intarsia.errors import MemberError, MissingMemberError, signal_failure
@@ -79,20 +79,15 @@ class Members(Mapping[str, AnyArray]):
         closed = [name for name in dict.fromkeys(names) if name not in self._opened]
         if len(closed) > 1:
             check_store(self.group.store)
-            for name, opened in zip(closed, sync(self._open_all(closed)), strict=True):
-                if not isinstance(opened, BaseException):
-                    self._opened[name] = with_codecs(zarr.Array(opened), self.live.get(name))
+            limit = zarr.config.get("async.concurrency")
+            sync(concurrent_map([(name,) for name in closed], self._open, limit))
 
-    async def _open_all(self, names: list[str]) -> list[Any]:
-        gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
+    async def _open(self, name: str) -> None:
         mode: Any = "r" if self.group.store.read_only else "r+"
-
-        async def one(name: str) -> Any:
-            async with gate:
-                path = self.group.store_path / name
-                return await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
-
-        return await asyncio.gather(*map(one, names), return_exceptions=True)
+        path = self.group.store_path / name
+        with suppress(Exception):
+            opened = await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
+            self._opened[name] = with_codecs(zarr.Array(opened), self.live.get(name))
 
     def renamed(self, names: tuple[str, ...]) -> Members:
         """The mapping for another list of names, keeping members that are already open."""

@@ -31,7 +31,6 @@ from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import MANIFEST_KEY
-from intarsia.manifest.region_table import NONE
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 
@@ -134,11 +133,6 @@ def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
 def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
     manifest, table = logical.manifest, logical.manifest.regions_and_replicas
-    start, stop = manifest.region_bounds(table)
-    lowest = manifest.member_starts(table)
-    highest = lowest + (stop - start)
-    # Regions with one view and one kind of packing need the same of their member as one that shows all of it.
-    kinds = np.where(table.packing == NONE, NONE, np.append(manifest.packings.kind, NONE)[table.packing])
     for position, name in enumerate(manifest.members):
         where = f"{logical.group.path}/{name}".lstrip("/")
         try:
@@ -146,16 +140,8 @@ def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
         except IntarsiaError as error:
             yield Problem("member", where, str(error).split("\n")[0])
             continue
-        rows = np.flatnonzero(table.member == position)
-        for kind, number in np.unique(np.stack([kinds[rows], table.view[rows]], axis=1), axis=0).tolist():
-            alike = rows[(kinds[rows] == kind) & (table.view[rows] == number)]
-            row = table.row(int(alike[0]))
-            places = Box(
-                tuple(lowest[alike].min(axis=0).tolist()), tuple(highest[alike].max(axis=0).tolist())
-            )
-            view = manifest.view_of(row)
-            needed = places.stop if view is None else view.member_box(places).stop
-            problem = member_problem(member, manifest, row, needed)
+        for i in np.flatnonzero(table.member == position).tolist():
+            problem = member_problem(member, manifest, table.row(i))
             if problem:
                 yield Problem("member", where, problem)
                 break

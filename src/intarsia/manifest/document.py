@@ -290,8 +290,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
 def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
     """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
     base = manifest.regions
-    replicas = {} if manifest.is_plain else manifest.replicas.by_layer()
-    for layer, table in ({0: base} | replicas).items():
+    for layer, table in manifest.regions_and_replicas.by_layer().items():
         if (pair := table.overlap()) is not None:
             # Numbered as in the whole table, in which the regions of layer 0 come first.
             rows = np.flatnonzero(manifest.regions_and_replicas.layer == layer)

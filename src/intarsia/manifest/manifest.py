@@ -175,7 +175,7 @@ class Manifest:
         >>> Manifest.empty((4,), (2,), "u1").layers
         (0,)
         """
-        return (0, *self.replicas.by_layer()) if len(self.replicas) else (0,)
+        return (0, *self.replicas.by_layer())
 
     @property
     def ndim(self) -> int:
@@ -386,7 +386,7 @@ class Manifest:
     def without_replicas(self, *boxes: Box) -> Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
         no replica is there."""
-        left = self.replicas.subtract(*boxes) if len(self.replicas) else self.replicas
+        left = self.replicas.subtract(*boxes)
         return self if left is self.replicas else self.changed(regions=self.regions, replicas=left)
 
     def without_regions(self) -> Manifest:

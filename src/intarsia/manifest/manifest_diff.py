@@ -103,12 +103,10 @@ def region_diffs(before: Manifest, after: Manifest) -> list[RegionDiff]:
     >>> [(change.kind, change.box) for change in region_diffs(empty, array.manifest)]
     [('added', Box(start=(0,), stop=(1,)))]
     """
-    changes = list(_table_diffs(before, after, before.regions, after.regions))
-    if len(before.replicas) or len(after.replicas):
-        none = RegionTable.from_rows([], len(before.shape))
-        one, other = before.replicas.by_layer(), after.replicas.by_layer()
-        for layer in sorted(one.keys() | other.keys()):
-            changes += _table_diffs(before, after, one.get(layer, none), other.get(layer, none))
+    none, changes = RegionTable.from_rows([], before.ndim), list[RegionDiff]()
+    one, other = (manifest.regions_and_replicas.by_layer() for manifest in (before, after))
+    for layer in sorted(one.keys() | other.keys()):
+        changes += _table_diffs(before, after, one.get(layer, none), other.get(layer, none))
     return changes
 
 
