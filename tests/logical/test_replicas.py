@@ -532,3 +532,16 @@ def test_a_box_that_the_policy_has_already_does_not_divide_it(array):
     before = array.policy
     array.add_replica(((0, 4), (0, array.shape[1])), chunks=(12, 1))
     assert array.policy == before
+
+
+def test_replicas_of_nullable_values_are_compared():
+    array = intarsia.create({}, "a", shape=(6,), chunks=(4,), dtype="optional[float64]")
+    array.add_region([(0, 6)], data=np.ma.MaskedArray([1.5, 2, 3, 4, 5, 6], mask=[0, 1, 0, 0, 0, 0]))
+    array.add_replica(chunks=(6,), codecs=[{"name": "scale_offset", "configuration": {"scale": 2}}])
+    assert intarsia.verify(array, deep=True) == ()
+    intarsia.nullable.NullableArray(array.replicas[0].member)[2] = None
+    (problem,) = intarsia.verify(array, deep=True)
+    assert "at (2,) it is" in problem.what
+    rounding = [{"name": "scale_offset", "configuration": {"offset": 1e17}}]
+    with pytest.raises(CodecConfigurationError, match="must hold the same values"):
+        array.add_replica(chunks=(2,), codecs=rounding)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import zarr
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import ShardingCodec
 
@@ -12,7 +11,7 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
 from intarsia.logical.encoding import Encoding, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.recode import recode
+from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.region import Region, stored_size
 from intarsia.progress import Progress, part_of, silent
 
@@ -106,17 +105,19 @@ def _optimized(
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
     if gain <= MIN_GAIN:
         return None
-    after, stored_after = before, size
-
-    def is_better(member: zarr.Array[Any]) -> bool:
-        nonlocal after, stored_after
-        after, stored_after = short_codecs(member), stored_size(member)
-        return objective != "size" or stored_after < size  # samples may mislead about the rest
-
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
-    if not recode(array._logical, region.row.box, encoding, progress=progress, accept=is_better):
+    logical = array._logical
+    logical.begin_edit()
+    reservation = reserve_recode(logical, [region.row.box], encoding)
+    with reservation.discarded_on_failure():
+        copy_values(reservation, progress=progress)
+        member = logical.members[reservation.new_members[0]]
+        change = OptimizedRegion(region.bounds, before, short_codecs(member), size, stored_size(member))
+    if objective == "size" and change.saved <= 0:  # the samples misled about the rest
+        reservation.discard()
         return None
-    return OptimizedRegion(region.bounds, before, after, size, stored_after)
+    reservation.commit()
+    return change
 
 
 def _inner(region: Region) -> list[Any]:

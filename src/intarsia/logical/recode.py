@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -57,23 +57,12 @@ def recode(
     *,
     client: Client | None = None,
     progress: Progress = silent,
-    accept: Callable[[AnyArray], bool] = lambda _: True,
-) -> bool:
-    """Copy a box of logical chunks into a new member of another encoding; regions that it cuts are split.
-
-    If the caller does not `accept` the new member once it is filled, the box stays as it is; returns whether
-    it was accepted.
-    """
+) -> None:
+    """Copy a box of logical chunks into a new member of another encoding; regions that it cuts are split."""
     logical.begin_edit()
     reservation = reserve_recode(logical, [box], encoding)
-    with reservation.discarded_on_failure():
+    with reservation.shown_when_filled():
         copy_values(reservation, client=client, progress=progress)
-        accepted = accept(logical.members[reservation.new_members[0]])
-    if accepted:
-        reservation.commit()
-    else:
-        reservation.discard()
-    return accepted
 
 
 def recode_encoding(

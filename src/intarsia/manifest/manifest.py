@@ -99,7 +99,7 @@ class Manifest:
     regions: RegionTable
     """Which member backs which box: layer 0, which says what the array holds."""
 
-    packings: Packings = NO_PACKINGS
+    packings: Packings = field(default_factory=lambda: NO_PACKINGS)
     """How the numbers of members become values, if they are not values themselves."""
 
     views: tuple[View, ...] = ()

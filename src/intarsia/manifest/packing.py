@@ -260,7 +260,6 @@ class Packing:
         put(self, "scale", parse_factor(scale, values, "scale"))
         put(self, "offset", parse_factor(offset, values, "offset"))
         put(self, "missing", tuple(dict.fromkeys(marks)))
-        vars(self)["numbers"] = numbers
 
     @classmethod
     def from_attributes(cls, dtype: Any, attributes: Mapping[str, Any]) -> Self | None:
