@@ -133,9 +133,10 @@ def _refer(
         specs.append(icechunk.VirtualChunkSpec(list(move.target), location, offset, length, etag, changed))
     failed = store.set_virtual_refs(target.path, specs, validate_containers=True)
     if failed:
+        uncovered = next(refs[move.source][1] for move in moves if move.target == tuple(failed[0]))
         raise ReadError(
             f"{len(failed)} chunks of {target.path} lie in files that no authorised virtual chunk "
-            f"container covers, such as {refs[moves[0].source][1]}"
+            f"container covers, such as {uncovered}"
         )
 
 
