@@ -545,3 +545,14 @@ def test_replicas_of_nullable_values_are_compared():
     rounding = [{"name": "scale_offset", "configuration": {"offset": 1e17}}]
     with pytest.raises(CodecConfigurationError, match="must hold the same values"):
         array.add_replica(chunks=(2,), codecs=rounding)
+
+
+def test_a_policy_is_withdrawn_and_nonsense_refused():
+    array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="u1")
+    array.set_policy(replica={"chunks": (4, 2)}, recode={"codecs": ["zstd"]})
+    array.set_policy(replica=None, recode=None)
+    assert array.policy == {"replicas": []}
+    with pytest.raises(PolicyError, match=r"give replica=\{…\}, recode=\{…\}, or both"):
+        array.set_policy()
+    with pytest.raises(PolicyError, match="axis=2: the array has 2 axes"):
+        array.set_policy(recode={"axis": 2})

@@ -335,21 +335,16 @@ class Packing:
         # Several passes over contiguous memory, and a copy, take less time than passes over scattered memory.
         in_place = out.dtype == self.values and (out.size <= FEW or out.flags.c_contiguous)
         with np.errstate(all="ignore"):
-            if in_place and out.size <= BLOCK:
-                self._decode_block(stored, out)
-                return
             buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
             pieces: Iterable[Any] = (...,)
             if out.size > BLOCK:
                 boxes = tile_in_blocks(Box.sized(out.shape), (1,) * out.ndim, 1, BLOCK)
                 pieces = (box.slices for box in boxes)
             for piece in pieces:
-                numbers, place = stored[piece], out[piece]
-                if in_place:
-                    self._decode_block(numbers, place)
-                else:
-                    values = buffer[: place.size].reshape(place.shape)
-                    self._decode_block(numbers, values)
+                place = out[piece]
+                values = place if in_place else buffer[: place.size].reshape(place.shape)
+                self._decode_block(stored[piece], values)
+                if not in_place:
                     np.copyto(place, values, casting="same_kind")
 
     def _decode_block(self, numbers: Values, out: Values) -> None:
