@@ -161,10 +161,11 @@ def _data_problems(
     progress(0, whole)
     for region in regions:
         part, done = part_of(progress, done, region.nbytes, whole), done + region.nbytes
-        where, compares = f"{logical.group.path}/{region.name}".lstrip("/"), deep and region.layer > 0
+        where, compares = f"{logical.group.path}/{region.name}".lstrip("/"), False
         try:
             member, boxes = region.member, [Box.of(region.bounds)]
             if is_regular(member.metadata.chunk_grid):
+                compares = deep and region.layer > 0
                 if region.name not in stored:
                     stored[region.name] = stored_indices(member)
                 boxes = list(_boxes_by_chunk(region, member, None if compares else stored[region.name]))

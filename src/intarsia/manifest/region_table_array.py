@@ -9,8 +9,9 @@ begin where the array ended, and the last ones at most grow beyond that end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import icechunk
@@ -128,11 +129,17 @@ def extend_table(
     part.check()
     kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
     added = packings.select(np.arange(len(numbers), len(packings)))
-    count = len(stored_packings) + len(added)
-    numbers = np.concatenate([numbers, np.arange(len(stored_packings), count), [NONE]])
+    packing_count = len(stored_packings) + len(added)
+    numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])
     columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
-    block = _put_rows(block, columns, {tuple(block[i, 1 : 1 + ndim].tolist()): i for i in rows.tolist()})
-    factors = _factors(added, kinds)
+    # A region is known by its start: one that is in the table already may be longer now.
+    known = dict(zip(map(tuple, last.start.tolist()), rows.tolist(), strict=True))
+    after = count(len(block))
+    places = [known[start] if start in known else next(after) for start in map(tuple, regions.start.tolist())]
+    block = np.concatenate([block, np.zeros((len(regions) - len(known), width), dtype=np.int64)])
+    block[places, :own] = columns
+    kind = np.array([kinds.index(kind) for kind in added.kinds], dtype=np.int64)[added.kind]
+    factors = np.stack([kind, added.scale, added.offset], axis=1)
     # A packing may belong to a row before the chunk.
     earlier = max(0, min(first - len(stored_packings), len(factors)))
     if len(factors) > earlier:
@@ -142,28 +149,9 @@ def extend_table(
     if earlier:
         table[len(stored_packings) : len(stored_packings) + earlier, own:] = factors[:earlier]
     changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
-    if count:
-        changes["packings"] = replace(packings, kinds=kinds).to_json(in_table=True) | {"count": count}
+    if packing_count:
+        described = replace(packings, kinds=kinds).to_json(in_table=True)
+        changes["packings"] = described | {"count": packing_count}
     if views:
         changes["views"] = [view.to_json() for view in views]
     return changes
-
-
-def _put_rows(block: Ints, columns: Ints, rows_by_start: Mapping[tuple[int, ...], int]) -> Ints:
-    """The rows of a chunk with these regions: in their place if it is known by their start, or at the end."""
-    ndim = len(next(iter(rows_by_start), ()))
-    numbers = [rows_by_start.get(tuple(row[1 : 1 + ndim].tolist())) for row in columns]
-    grown = block.copy()
-    for number, row in zip(numbers, columns, strict=True):
-        if number is not None:  # one of the last regions, which may be longer now
-            grown[number, : len(row)] = row
-    fresh = columns[[number is None for number in numbers]]
-    more = np.zeros((len(fresh), block.shape[1]), dtype=np.int64)
-    more[:, : columns.shape[1]] = fresh
-    return np.concatenate([grown, more])
-
-
-def _factors(packings: Packings, kinds: Sequence[Any]) -> Ints:
-    """The columns of packings in a table with these kinds."""
-    places = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)
-    return np.stack([places[packings.kind], packings.scale, packings.offset], axis=1)
