@@ -20,7 +20,6 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import v2_to_v3_metadata
@@ -41,6 +40,7 @@ from intarsia.errors import (
 )
 from intarsia.extras import import_extra
 from intarsia.interop.node_copies import ArrayDescription, open_source
+from intarsia.logical import opening
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up, removed_on_failure
@@ -266,7 +266,7 @@ def _put(
 ) -> LogicalArray:
     """Make a source a region of the array at a path; if there is nothing, the array is made for it."""
     try:
-        array = logical.open(store, path, mode="r+")
+        array = opening.open(store, path, mode="r+")
     except NotLogicalArrayError as error:
         if bounds is not None or any(value is not None for value in backing.values()):
             error.add_note(

@@ -9,23 +9,3 @@
 - `verify` finds what is wrong, `vacuum` removes what nothing refers to, `explain` says what a read does,
   `advice` and `optimization` choose encodings.
 """
-
-from intarsia.engine.config import LogicalConfig
-from intarsia.engine.reader import Reader
-from intarsia.engine.stored_array import StoredArray
-from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.opening import create, open, reader
-from intarsia.logical.region import Region
-from intarsia.manifest.manifest import Manifest
-
-__all__ = [
-    "LogicalArray",
-    "LogicalConfig",
-    "Manifest",
-    "Reader",
-    "Region",
-    "StoredArray",
-    "create",
-    "open",
-    "reader",
-]

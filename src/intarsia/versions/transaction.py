@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import icechunk
 
-from intarsia import logical
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.casting import Casting
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.runtime_options import PaddingFunction
+from intarsia.logical import opening
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
 from intarsia.versions.forks import WriteShare, merge_forks
@@ -70,11 +70,11 @@ class Transaction:
 
     def create(self, path: str = "", **fields: Any) -> LogicalArray:
         """Create a logical array; takes the arguments of `intarsia.create`."""
-        return logical.create(self.store, path, **fields)
+        return opening.create(self.store, path, **fields)
 
     def open(self, path: str = "") -> LogicalArray:
         """Open a logical array for reading and writing."""
-        return logical.open(self.store, path, mode="r+")
+        return opening.open(self.store, path, mode="r+")
 
     def merge(self, *forks: WriteShare | icechunk.ForkSession) -> None:
         """Merge what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.

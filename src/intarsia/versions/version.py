@@ -15,11 +15,11 @@ import zarr
 from zarr.errors import ContainsArrayError, GroupNotFoundError
 from zarr.storage import StorePath
 
-from intarsia import logical
 from intarsia._icechunk import safe_store
 from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.logical import opening
 from intarsia.logical.hierarchy import open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -175,14 +175,14 @@ def open(
     """
     opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     if opened.repo is None:
-        return logical.open(opened.store, path, mode=mode)
+        return opening.open(opened.store, path, mode=mode)
     if mode != "r":
         raise ReadOnlyError(
             f"{describe(opened.repo)} is a repository: changes need a commit.\n"
             "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
         )
     with explain_errors(opened.repo):
-        return logical.open(opened.store, path)
+        return opening.open(opened.store, path)
 
 
 def reader(
@@ -212,7 +212,7 @@ def reader(
     """
     opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     with explain_errors(opened.repo):
-        return logical.reader(opened.store, path)
+        return opening.reader(opened.store, path)
 
 
 def as_repository(
