@@ -283,15 +283,10 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> 
     if encoding.codecs is not None:
         return encoding
     member: Any = logical.member_of(row)
-    codecs = member.metadata.to_dict()["codecs"]
-    if codecs[0]["name"] == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
+    codecs: Any = [codec.to_dict() for codec in chunk_codecs(member, view)]
     stored = None if encoding.packing is None else encoding.packing.stored
     if manifest.stored_type(row) != stored:
         codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
-    elif view is not None:  # what works on certain axes does not fit others
-        parsed = zip(codecs, parse_codecs(codecs), strict=True)
-        codecs = [document for document, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
     if encoding.chunks is not None or encoding.shards is not None:
         return replace(encoding, codecs=codecs)
     (chunks, shards), fill_value = chunks_and_shards(member, view), encoding.fill_value
@@ -299,6 +294,17 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> 
     if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
         fill_value = member.fill_value
     return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+
+
+def chunk_codecs(member: AnyArray, view: View | None) -> list[Codec]:
+    """The codecs of a single chunk, which are nested inside those of a shard.
+
+    If there is a view, those that work on certain axes are left out, as it shows others.
+    """
+    metadata: Any = member.metadata
+    outer = metadata.codecs
+    inner = outer[0].codecs if isinstance(outer[0], ShardingCodec) else outer
+    return [codec for codec in inner if view is None or not isinstance(codec, ArrayArrayCodec)]
 
 
 def chunks_and_shards(member: AnyArray, view: View | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

@@ -1,15 +1,13 @@
 """`optimize`: puts every region into the encoding that suits it best."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import ShardingCodec
-
+from intarsia.codecs import CodecLike
 from intarsia.display import Listing, size_text
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
-from intarsia.logical.encoding import Encoding, chunks_and_shards
+from intarsia.logical.encoding import Encoding, chunk_codecs, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.region import Region, stored_size
@@ -99,7 +97,7 @@ def _optimized(
     chunks, shards = chunks_and_shards(region.member, region.view)
     before, size = short_codecs(region.member), region.nbytes_stored
     stored = array.as_stored(region.bounds)
-    now = {"now": _inner(region)}
+    now: dict[str, list[CodecLike]] = {"now": [*chunk_codecs(region.member, region.view)]}
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
@@ -118,11 +116,3 @@ def _optimized(
         return None
     reservation.commit()
     return change
-
-
-def _inner(region: Region) -> list[Any]:
-    """The codecs of a single chunk, which are nested inside those of a shard."""
-    codecs = region.codecs
-    inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
-    # Codecs that turn axes were made for the member's axes, and a view shows others.
-    return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
