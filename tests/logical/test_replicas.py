@@ -556,3 +556,13 @@ def test_a_policy_is_withdrawn_and_nonsense_refused():
         array.set_policy()
     with pytest.raises(PolicyError, match="axis=2: the array has 2 axes"):
         array.set_policy(recode={"axis": 2})
+
+
+def test_a_chunk_that_a_replica_has_lost_is_found(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(4,), chunks=(2,), dtype="u1")
+    array.add_region([(0, 4)], data=[1, 2, 3, 4])
+    array.add_replica(codecs=[])
+    (tmp_path / "a" / array.replicas[0].name / "c" / "1").unlink()
+    assert intarsia.verify(array) == ()  # it may never have been written
+    (problem,) = intarsia.verify(array, deep=True)
+    assert (problem.kind, "chunk (1,), [2:4] in layer 1" in problem.what) == ("layer", True)
