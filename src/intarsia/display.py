@@ -590,35 +590,30 @@ class Table:
     rows: Sequence[Sequence[str]]
     """The cells of every row."""
 
-    colours: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The colours of columns on the command line, one per row."""
+    colours: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The colours of columns on the command line, by name, one per row."""
 
     bold: int | None = None
     """The row that stands out."""
 
     @classmethod
-    def of[T](cls, items: Iterable[T], columns: Mapping[str, Column[T]], **settings: Any) -> Self:
-        """A table with a row for each item.
+    def of[T](cls, items: Sequence[T], columns: Mapping[str, Column[T]], **settings: Any) -> Self:
+        """A table with a row for each item, without the columns in which no item has anything.
 
-        >>> print(Table.of([1 + 2j], {"Real": "real", "Twice": lambda number: 2 * number}))
+        >>> columns = {"Real": "real", "Twice": lambda number: 2 * number, "Unit": lambda _: ""}
+        >>> print(Table.of([1 + 2j], columns))
         Real  Twice
         1.0   (2+4j)
         """
-        rows = [
-            [
-                cell_text(getattr(item, column), column)
-                if isinstance(column, str)
-                else cell_text(column(item))
-                for column in columns.values()
-            ]
-            for item in items
-        ]
-        return cls(tuple(columns), rows, **settings)
 
-    def without_empty_columns(self) -> "Table":
-        """The same table without columns in which nothing stands."""
-        used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
-        return Table([self.columns[i] for i in used], [[row[i] for i in used] for row in self.rows])
+        def texts(column: Column[T]) -> list[str]:
+            if isinstance(column, str):
+                return [cell_text(getattr(item, column), column) for item in items]
+            return [cell_text(column(item)) for item in items]
+
+        every = {name: texts(column) for name, column in columns.items()}
+        used = {name: cells for name, cells in every.items() if any(cells) or not items}
+        return cls(tuple(used), list(zip(*used.values(), strict=True)), **settings)
 
     def __str__(self) -> str:
         return table_text(self.columns, self.rows, terminal_width())
@@ -725,9 +720,7 @@ class Listing[T](Result, tuple[T, ...]):
         return type(self)(super().__getitem__(key))
 
     def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
-        """The table, without columns that are empty, and a line about the rows that it leaves out."""
+        """The table, and a line about the rows that it leaves out."""
         if not self:
             return [self.empty]
-        table, *rest = first_rows(self, self.columns, most)
-        assert isinstance(table, Table)
-        return [table.without_empty_columns(), *rest]
+        return first_rows(self, self.columns, most)

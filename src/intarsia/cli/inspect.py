@@ -18,7 +18,7 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.survey import info_blocks, share_labels, survey
+from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, share_labels, survey
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
@@ -39,7 +39,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
     with progress_on_stderr("measuring stored chunks", counted=False):
         layers = [survey(opened, layer=layer) for layer in opened.manifest.layers]
     seen, pipelines = layers[0], layers[0].pipelines()
-    colours = {0: [COLOURS[pipeline.place] for pipeline in pipelines]}
+    colours = {"Codecs": [COLOURS[pipeline.place] for pipeline in pipelines]}
     blocks = info_blocks(opened, layers)
     return Output(
         *(replace(each, colours=colours) if isinstance(each, Table) else each for each in blocks),
@@ -112,10 +112,8 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
         layers = share_labels([survey(opened, layer=layer) for layer in opened.manifest.layers])
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
-    columns = {name: column for seen in layers for name, column in seen.columns.items()}
-    if len(layers) > 1:
-        columns = {"Layer": "layer", **columns}
-    colours = {[*columns].index("Codecs"): [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
+    columns = {**({"Layer": "layer"} if len(layers) > 1 else {}), **REGION_COLUMNS}
+    colours = {"Codecs": [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
     shown: list[str | Table] = [Table.of(rows, columns, colours=colours)]
     if len(rows) < len(every):
         shown.append(f"… and {count_text(len(every) - len(rows), 'more region')}")

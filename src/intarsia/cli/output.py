@@ -174,11 +174,12 @@ def show_table(table: Table) -> None:
     """Print a table, fitted to the terminal, or in complete lines if there is none."""
     console = _console(sys.stdout)
     cells = [[plain(cell) for cell in row] for row in table.rows]
+    colours = {table.columns.index(name): each for name, each in table.colours.items()}
     for line in lay_out(table.columns, cells, console.width if console.is_terminal else None):
         text = Text()
         row_style = "bold" if line.row in (-1, table.bold) else ""
         for j, cell in enumerate(line.cells):
-            style = table.colours[j][line.row] if line.row >= 0 and j in table.colours else row_style
+            style = colours[j][line.row] if line.row >= 0 and j in colours else row_style
             text.append(GAP if j else "").append(cell, style=style)
         text.rstrip()
         console.print(text)

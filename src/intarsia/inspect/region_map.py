@@ -25,6 +25,7 @@ from intarsia.inspect.preview import preview_html
 from intarsia.inspect.survey import (
     MAX_REQUESTS,
     PIPELINE_COLUMNS,
+    REGION_COLUMNS,
     UNMEASURED,
     Pipeline,
     Survey,
@@ -120,9 +121,8 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
-        table = Table.of([row], survey.columns)
-        facts = dict(zip(table.columns, table.rows[0], strict=True))
-        lines = [f"{name} {value}" for name, value in facts.items() if value]
+        table = Table.of([row], REGION_COLUMNS)
+        lines = [f"{name} {value}" for name, value in zip(table.columns, table.rows[0], strict=True)]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
     nbytes = int(survey.nbytes[cell.regions].sum())
     stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
@@ -241,7 +241,7 @@ def legend_table(seen: Survey) -> str:
 
 def region_table(seen: Survey, most: int = MAX_ROWS) -> str:
     """The regions in array order; only the first of them if there are many."""
-    table = Table.of(seen.rows(most), seen.columns)
+    table = Table.of(seen.rows(most), REGION_COLUMNS)
     more = len(seen) - len(table.rows)
     rest = f"<p>… and {count_text(more, 'more region')}</p>" if more else ""
     return table_html(table.columns, table.rows, kind="regions") + rest

@@ -129,7 +129,7 @@ REGION_COLUMNS: Mapping[str, Column[RegionRow]] = {
     "Ratio": lambda row: ratio_text(row.nbytes, row.nbytes_stored),
     "Member": "member",
 }
-"""The columns for a region, wherever the table is shown; packings, views and shards only if there are any."""
+"""The columns for a region, wherever the table is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,16 +246,6 @@ class Survey:
             return None
         return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
 
-    @cached_property
-    def columns(self) -> dict[str, Column[RegionRow]]:
-        """`REGION_COLUMNS`, with those for packings, views and shards only if a region has any."""
-        has = {
-            "Packing": len(self.manifest.packings),
-            "View": len(self.manifest.views),
-            "Shards": any(fact.is_sharded for fact in self.facts),
-        }
-        return {name: column for name, column in REGION_COLUMNS.items() if has.get(name, True)}
-
     def totals(self) -> list[tuple[str, str]]:
         """The stored sizes of everything, in words."""
         facts = [
@@ -368,7 +358,7 @@ def region_blocks(group: zarr.Group, manifest: Manifest, rows: Sequence[Row], mo
     table = RegionTable.from_rows(rows, manifest.ndim)
     seen = _survey(group, manifest.changed(regions=table, replicas=NO_REGIONS), MAX_REQUESTS)
     return [
-        Table.of([seen.row(i) for i in range(len(rows))], seen.columns),
+        Table.of([seen.row(i) for i in range(len(rows))], REGION_COLUMNS),
         *([] if seen.stored is not None else [UNMEASURED]),
         *([f"… and {count_text(more, 'more region')}"] if more else []),
     ]
