@@ -28,7 +28,8 @@ def cast(
 
     It refuses integers that do not fit, or that a float would not hold exactly; floats that would become
     infinite; text and times that would be cut off; fractions as integers; records with other fields.
-    Rounding a float to a shorter one is not a change. `casting="unsafe"` accepts all of NumPy's results.
+    Rounding a float to a shorter one is not a change. Objects are bytes of any length. `casting="unsafe"`
+    accepts all of NumPy's results.
 
     >>> cast(np.array([0.1]), np.dtype("float32"))
     array([0.1], dtype=float32)
@@ -38,11 +39,17 @@ def cast(
     intarsia.errors.DataTypeError: the values are int64, and float32 cannot hold them all: 16777217 ...
     >>> cast(np.array([2**24 + 1]), np.dtype("float32"), casting="unsafe")
     array([1.6777216e+07], dtype=float32)
+    >>> cast(np.array([b"ab"], dtype=object), np.dtype("S3"))
+    array([b'ab'], dtype='|S3')
     """
     if casting not in CASTINGS:
         raise ValueError(f"casting is {casting!r}: give 'same_kind' or 'unsafe'")
     if values.dtype == dtype:
         return values
+    if values.size == 0:
+        return np.empty(values.shape, dtype=dtype)
+    if casting == "same_kind" and "O" in (values.dtype.kind, dtype.kind):
+        return _cast_bytes(values, dtype, what)
     if casting == "same_kind" and not _convertible(values.dtype, dtype):
         raise _refusal(values.dtype, dtype, what, "")
     try:
@@ -50,37 +57,24 @@ def cast(
             result = values.astype(dtype)
     except (UnicodeError, ValueError, TypeError, OverflowError) as error:
         raise _refusal(values.dtype, dtype, what, f": {error}") from error
-    if casting == "same_kind" and values.size:
+    if casting == "same_kind":
         _check(values, result, what)
     return result
 
 
-def cast_values(
-    values: _Values, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
-) -> _Values:
-    """Like `cast`, but also from and to the objects that hold bytes of any length.
-
-    >>> cast_values(np.array([b"ab"], dtype=object), np.dtype("S3"))
-    array([b'ab'], dtype='|S3')
-    """
-    if values.size == 0:
-        return np.empty(values.shape, dtype=dtype)
-    source, target = values.dtype.kind, dtype.kind
-    if casting == "unsafe" or "O" not in (source, target):
-        return cast(values, dtype, casting=casting, what=what)
-    fixed = values.dtype if target == "O" else dtype
-    if source == target:
-        return values
+def _cast_bytes(values: _Values, dtype: np.dtype[Any], what: str) -> _Values:
+    """Bytes of any length, which are objects, as bytes of one length, or the other way round."""
+    fixed = values.dtype if dtype.kind == "O" else dtype
     if fixed.kind in "SV" and fixed.names is None:
         result = values.astype(dtype)
-        if target == "O" or bool((result.astype(object) == values).all()):
+        if dtype.kind == "O" or bool((result.astype(object) == values).all()):
             return result
         raise DataTypeError(
             f"{what} are bytes, and {dtype} cannot hold them all: they would be cut or padded"
         )
     raise DataTypeError(
         f"{what} are {values.dtype}, not bytes"
-        if target == "O"
+        if dtype.kind == "O"
         else f"{what} are bytes, but the array holds {dtype}: decode them first"
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from zarr.dtype import ZDType, parse_dtype
 
-from intarsia.casting import Casting, cast, cast_values
+from intarsia.casting import Casting, cast
 from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
 from intarsia.manifest.packing import Packing
 from intarsia.nullable import NullableValues, OptionalDType, as_nullable, optional_dtype
@@ -174,7 +174,7 @@ def as_values(
         value = _without_nulls(found.values, found.null_count)
     if isinstance(value, np.ma.MaskedArray):
         value = _without_nulls(np.asarray(value), int(np.ma.count_masked(value)))
-    return cast_values(value, dtype, casting=casting)
+    return cast(value, dtype, casting=casting)
 
 
 def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.casting import Casting, cast, cast_values
+from intarsia.casting import Casting, cast
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, scatter, tag_dtype, unwrap
 from intarsia.nullable.nullable_values import NullableValues
@@ -224,7 +224,7 @@ def _to_array(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise DataTypeError(f"{what} cannot become {dtype or 'one data type'}: {error}") from error
-    return array if dtype is None else cast_values(array, dtype, casting=casting, what=what)
+    return array if dtype is None else cast(array, dtype, casting=casting, what=what)
 
 
 def _numbers(present: list[Any], kinds: set[type]) -> _Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from intarsia.casting import Casting, cast_values
+from intarsia.casting import Casting, cast
 from intarsia.display import terminal_width
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import elements
@@ -393,12 +393,12 @@ class NullableValues(NDArrayOperatorsMixin):
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = cast_values(source.values, element.dtype, casting=casting)
+            values = cast(source.values, element.dtype, casting=casting)
         else:
             # What lies beneath a null need not be convertible, so only present values are converted.
             present = source.missing == 0
-            cast = cast_values(source.values[present], element.dtype, casting=casting)
-            values = elements.scatter(cast, present)
+            converted = cast(source.values[present], element.dtype, casting=casting)
+            values = elements.scatter(converted, present)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
 
     def view(self, dtype: Any = None) -> NullableValues:
