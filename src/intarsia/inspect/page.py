@@ -41,6 +41,7 @@ from intarsia.inspect.drawing import (
     asset,
     bin_plane,
     details,
+    draw_axes,
     explorable,
     for_both_sizes,
     panes,
@@ -60,7 +61,7 @@ from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import MemberMetadata
 from intarsia.logical.verify import Problem
-from intarsia.manifest.region_table import NONE, Ints
+from intarsia.manifest.region_table import NONE
 from intarsia.shards.inspection import SlotStats, slot_stats
 from intarsia.versions.history import HistoryEntry
 
@@ -368,9 +369,6 @@ MAX_ENTRIES = 12
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
 """The height of a bar; the space between two, above all, and for the names on the left."""
 
-LETTER = 6.0
-"""The width of a letter, on average."""
-
 
 def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> str:
     """The variables of one dataset, side by side along the dimension that grows from file to file."""
@@ -391,22 +389,18 @@ def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> st
     def draw(plane: float) -> str:
         bars_width = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
         parts: list[str] = []
-        top = TOP
-        for name, survey in surveys.items():
-            parts.append(svg_text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20))
-            pane = Pane(NAMES, top, bars_width, BAR, (_axis(survey, dim),), survey.manifest.shape)
-            parts += _bar(pane, name, dim, survey, np.array([rank[each] for each in encodings[name]]), fills)
-            top += BAR + GAP
-        below = top + 12
-        first, last = _ends(next(iter(surveys.values())), dim)
-        # Times that do not fit beside one another begin at the edge, and the name goes below them.
-        spare = bars_width - LETTER * (len(first) + len(last))
-        parts += [svg_text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
-        parts += [svg_text(NAMES + bars_width, below, last, "soft", "end", 11)]
-        below += 0 if spare > LETTER * (len(dim) + 6) else 16
-        parts += [svg_text(NAMES + bars_width / 2, below, dim, "ink", "middle")]
+        every: list[Cell] = []
+        for i, (name, survey) in enumerate(surveys.items()):
+            axes, shape = (_axis(survey, dim),), survey.manifest.shape
+            pane = Pane(NAMES, TOP + i * (BAR + GAP), bars_width, BAR, axes, shape)
+            group = np.array([rank[words] for words in encodings[name]])
+            cells = project(shape, survey.start, survey.stop, group, axes, MAX_CELLS)
+            parts.append(svg_text(NAMES - 8, pane.y + BAR - 5, name, "ink", "end", longest=20))
+            parts += _bar(pane, name, dim, survey, cells, fills)
+            every += cells
+        parts += draw_axes(survey, pane, every)
         about = f"Encodings along {dim}, one bar for each of {count_text(len(surveys), 'variable')}"
-        return svg(NAMES + bars_width + RIGHT, below + 6, about, parts)
+        return svg(NAMES + bars_width + RIGHT, pane.y + BAR + 36, about, parts)
 
     legend: list[tuple[str, str]] = [
         (swatch(colours[words], words), f"{count:,}") for words, count in names.items()
@@ -427,9 +421,11 @@ def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> st
     )
 
 
-def _bar(pane: Pane, name: str, dim: str, survey: Survey, group: Ints, fills: Sequence[str]) -> Iterator[str]:
+def _bar(
+    pane: Pane, name: str, dim: str, survey: Survey, cells: Iterable[Cell], fills: Sequence[str]
+) -> Iterator[str]:
     """What one variable is made of from left to right."""
-    for cell in project(pane.shape, survey.start, survey.stop, group, pane.axes, MAX_CELLS):
+    for cell in cells:
         x, y, width, height = pane.box(cell)
         title = markup(_words_of_cell(name, dim, survey, cell), 1000)
         whole = max(1.0, sum(share for _, share in cell.shares))
@@ -501,13 +497,3 @@ def encodings_sections(store: object, surveys: Mapping[str, Survey]) -> Iterator
 
 def _axis(survey: Survey, dim: str) -> int:
     return (survey.manifest.dimension_names or ()).index(dim)
-
-
-def _ends(survey: Survey, dim: str) -> tuple[str, str]:
-    """The first and last coordinate of a dimension, as people write them."""
-    axis = _axis(survey, dim)
-    labels = survey.coordinates[axis]
-    if labels is None:
-        return "0", ""
-    first, last = labels.at([0, survey.manifest.shape[axis] - 1])
-    return first, last
