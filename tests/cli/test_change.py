@@ -358,3 +358,4 @@ def test_the_axis_that_grows_is_a_number_or_a_name(tmp_path):
     succeed("append", store, "t", file, "--axis", "-1")
     assert document("append", store, "t", file, "--axis", "1")["shape"] == [2, 3]
     assert "did you mean 'time'" in failure("append", store, "t", file, "--axis", "tme", code=4)
+    assert "'--1'" in failure("append", store, "t", file, "--axis=--1", code=4)

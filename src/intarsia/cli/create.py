@@ -73,7 +73,10 @@ def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
 
 
 def _axis(text: str, _what: str) -> int | str:
-    return int(text) if text.lstrip("-").isdecimal() else text
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 @verb(intarsia.append, without=["casting"], axis=args.OptionSyntax(_axis))
