@@ -226,18 +226,17 @@ def report(
         versions (N): Show at most this many versions of each array.
         data: Let the check read every stored chunk.
     """
-    if place.repo is None:
-        place.zarr_store()  # refuses versions that a plain store does not have
+    store, version = place.at_version()
     with progress_on_stderr("writing the report") as progress:
         file = write_report(
-            place.plain if place.repo is None else place.repo,
+            store,
             array or None,
             output,
             versions=versions or MAX_VERSIONS,
             read_data=data,
             title=f"{place.store} {array}".strip(),
-            snapshot_id=None if place.repo is None else place.session().snapshot_id,
             progress=progress,
+            **version,
         )
     size = file.stat().st_size
     return Output(f"{file} ({size_text(size)}): open it in a browser", output=file, nbytes=size)

@@ -38,14 +38,11 @@ def verify(
         no_data: Check only the metadata; do not read stored chunks.
         deep: Also compare the values of replicas with those of layer 0.
     """
-    store, data = place.zarr_store(), not no_data
-    paths = [array.strip("/")] if array else logical_arrays(store, inside_arrays=True)
-    version = {} if place.repo is None else {"snapshot_id": place.session().snapshot_id}
+    (store, version), data = place.at_version(), not no_data
+    paths = [array.strip("/")] if array else logical_arrays(place.zarr_store(), inside_arrays=True)
     with progress_on_stderr("reading every chunk" if data else "checking", counted=data) as progress:
         try:
-            problems = intarsia.verify(
-                place.repo or store, array, data=data, deep=deep, progress=progress, **version
-            )
+            problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
         except NotLogicalArrayError:
             place.open(array)  # raises an error that says what is there instead
             raise
@@ -58,7 +55,7 @@ def verify(
     }
     checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
     kinds = {problem.kind for problem in problems}
-    remains = [] if problems else _leftovers(place, store, array)
+    remains = [] if problems else _leftovers(place, array)
     return Output(
         *([Table.of(problems, columns)] if problems else []),
         f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problems'}",
@@ -75,14 +72,14 @@ def verify(
     )
 
 
-def _leftovers(place: VersionToRead, store: Any, array: str) -> list[str]:
+def _leftovers(place: VersionToRead, array: str) -> list[str]:
     """What `vacuum` would remove, a line for each; it does no harm.
 
     The uploads of a writer at work look like those of one that was interrupted.
     """
     lines = [
         f"left over: {path} (intarsia vacuum removes it)"
-        for path in intarsia.vacuum(store, array, dry_run=True)
+        for path in intarsia.vacuum(place.zarr_store(), array, dry_run=True)
     ]
     if place.repo is not None and not array:
         with suppress(RepositoryError, ReadOnlyError):  # storage that cannot be listed, as over HTTP

@@ -105,11 +105,9 @@ def view(
 
 def _start(place: VersionToRead, path: str, *, port: int | None, **options: Any) -> Any:
     """The server of a store, with the history of a repository up to the requested version."""
-    store = place.zarr_store() if place.repo is None else place.repo
-    if place.repo is not None:
-        options["snapshot_id"] = place.session().snapshot_id
+    store, version = place.at_version()
     try:
-        return intarsia.serve(store, path, port="auto" if port is None else port, **options)
+        return intarsia.serve(store, path, port="auto" if port is None else port, **version, **options)
     except OSError as error:
         if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:
             raise

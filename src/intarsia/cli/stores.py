@@ -241,6 +241,11 @@ class ExistingStore:
             raise CommandError(f"--as-of: {error}") from error
         return self.version.session(self.repo)
 
+    def at_version(self) -> tuple[Any, dict[str, str]]:
+        """The store, and the arguments that tell a function of the library which version is meant."""
+        store = self.zarr_store()
+        return (store, {}) if self.repo is None else (self.repo, {"snapshot_id": self.session().snapshot_id})
+
     def node(self, path: str) -> LogicalArray | Reader | zarr.Group:
         """What is at a path; if there is nothing, an error that names the existing arrays."""
         name = path.strip("/")

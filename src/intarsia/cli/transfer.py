@@ -133,9 +133,8 @@ def export(
     args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    source, is_virtual = place.zarr_store(), options.get("to") == "virtual"
-    if is_virtual and place.repo is not None:
-        source, options["snapshot_id"] = place.repo, place.session().snapshot_id
+    (source, version), is_virtual = place.at_version(), options.get("to") == "virtual"
+    options |= version
     with progress_on_stderr("exporting", unit="steps" if is_virtual else "bytes") as progress:
         made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
