@@ -62,3 +62,12 @@ def test_maintain(kind, request, data):
     array = intarsia.open(store, "temperature")
     assert len(array.replicas) == 1
     assert not array.with_config(layer=1)[3].any()
+
+
+def test_maintain_leaves_arrays_alone_whose_new_data_is_not_long_enough_yet(tmp_path):
+    for name, length in (("a", 4), ("b", 1)):
+        array = intarsia.create(tmp_path, name, shape=(0,), chunks=(1,), dtype="u1")
+        array.append(np.arange(length, dtype="u1"))
+        array.set_policy(replica={"chunks": (4,), "after": "2 chunks"})
+    assert [step["path"] for step in document("maintain", tmp_path)["steps"]] == ["a"]
+    assert [len(intarsia.open(tmp_path, name).replicas) for name in "ab"] == [1, 0]

@@ -254,13 +254,15 @@ def _refresh_replicas(
     place: BranchToChange, path: str, dry_run: bool, progress: Progress
 ) -> tuple[MaintenanceStep, ...]:
     """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
-    steps = []
+    steps: list[MaintenanceStep] = []
     for each in [path] if path else logical_arrays(place.zarr_store()):
         made = intarsia.open(place.writable, each, mode="r" if dry_run else "r+")
-        for replica in Policy.of(made._logical).replicas:
-            for missing in missing_boxes(made.manifest, replica, least=replica.after):
-                bounds = made.manifest.elements(missing).bounds
-                steps.append(MaintenanceStep(each.strip("/"), "replica", replica.layer, bounds))
-        if steps and not dry_run:
+        due = [
+            MaintenanceStep(each.strip("/"), "replica", replica.layer, made.manifest.elements(box).bounds)
+            for replica in Policy.of(made._logical).replicas
+            for box in missing_boxes(made.manifest, replica, least=replica.after)
+        ]
+        if due and not dry_run:
             made.refresh_replicas(progress=progress)
+        steps += due
     return tuple(steps)
