@@ -73,13 +73,6 @@ class _Plain:
                 param.metavar = ""
         return params
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it, with a single space where there is none to spare."""
-        from typer import rich_utils  # it imports much, for help only
-
-        rich_utils.STYLE_OPTIONS_TABLE_PADDING = (0, 1, 0, 0)  # type: ignore[assignment]  # by its default
-        super().format_help(ctx, formatter)  # type: ignore[misc]  # of typer's class
-
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments as they are usually written: STORE, and [PATH] if it may be left out."""
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]  # as above
