@@ -1,8 +1,19 @@
 """The exception tree and its drawing."""
 
+import pickle
 import re
 
+import pytest
+
 from intarsia import errors
+
+OWN_ARGUMENTS = {
+    errors.ManifestError: (["shape: missing"],),
+    errors.ManifestVersionError: (3, 2),
+    errors.MissingExtraError: ("xarray", "xarray"),
+    errors.ConcurrentUpdateError: ("second year", "main", ["/t: attributes"]),
+    errors.NotAuthorizedError: ("no", "s3://archive/"),
+}
 
 
 def drawn_tree():
@@ -42,3 +53,14 @@ def test_no_message_holds_what_a_terminal_obeys():
     assert "\x1b" not in str(errors.ManifestError(["\x1b[2J"]))
     missing = errors.MissingExtraError("xarray", "xarray")
     assert missing.name == "xarray"
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_of_another_process_is_the_same_here(name):
+    cls = getattr(errors, name)
+    error = cls(*OWN_ARGUMENTS.get(cls, ("a message",)))
+    error.row = 3
+    error.add_note("in the attributes of /t")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (cls, str(error), vars(error))
+    assert getattr(again, "name", None) == getattr(error, "name", None)

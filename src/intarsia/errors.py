@@ -77,7 +77,7 @@ class IntarsiaError(Exception):
     """The base of every exception that intarsia raises on purpose.
 
     Messages quote names and other texts from files, which may come from anybody. They never contain anything
-    that a terminal obeys.
+    that a terminal obeys. `args` are those of `__init__`, so that an error can come from another process.
 
     >>> issubclass(ChunkDecodeError, IntarsiaError)
     True
@@ -197,9 +197,12 @@ class MissingExtraError(IntarsiaError, ImportError):
     """
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module} is not installed: {install_command(extra)}")
+        super().__init__(module, extra)
         self.name = module
         self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.name} is not installed: {install_command(self.extra)}"
 
 
 class ManifestError(IntarsiaError, ValueError):
@@ -212,12 +215,11 @@ class ManifestError(IntarsiaError, ValueError):
 
     def __init__(self, problems: list[str]) -> None:
         # The contents of the manifest are quoted: they may be long, and they may not be text.
-        problems = [_printable(problem) for problem in problems]
-        super().__init__("\n  ".join(["the manifest of the logical array is not valid:", *problems]))
-        self.problems = problems
+        self.problems = [_printable(problem) for problem in problems]
+        super().__init__(self.problems)
 
-    def __reduce__(self) -> tuple[type, tuple[list[str]]]:
-        return type(self), (self.problems,)
+    def __str__(self) -> str:
+        return "\n  ".join(["the manifest of the logical array is not valid:", *self.problems])
 
 
 class ManifestVersionError(ManifestError):
@@ -228,8 +230,8 @@ class ManifestVersionError(ManifestError):
     """
 
     def __init__(self, version: int, known: int) -> None:
-        super().__init__([])
-        self.version, self.known = version, known
+        IntarsiaError.__init__(self, version, known)
+        self.problems, self.version, self.known = [], version, known
 
     def __str__(self) -> str:
         version = f"{self.version!s:.40}"
@@ -237,9 +239,6 @@ class ManifestVersionError(ManifestError):
             f"the manifest has version {version}, but this intarsia reads version {self.known}.\n"
             f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
-
-    def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]  # narrower
-        return type(self), (self.version, self.known)
 
 
 class NotLogicalArrayError(IntarsiaError, KeyError):
@@ -328,9 +327,6 @@ class NotAuthorizedError(ReadError, PermissionError):
         super().__init__(message, command=allow)
         self.prefix = prefix
         """The URL prefix that has to be allowed."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.prefix)
 
 
 class AlignmentError(IntarsiaError, ValueError):
