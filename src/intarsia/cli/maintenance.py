@@ -51,7 +51,7 @@ def verify(
     columns: dict[str, Any] = {
         "Kind": "kind",
         "Where": "where",
-        "What": lambda problem: problem.what + (f" ({_advice(problem)})" if problem.advice else ""),
+        "What": lambda problem: problem.what + (f" ({problem.advice})" if problem.advice else ""),
     }
     checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
     kinds = {problem.kind for problem in problems}
@@ -63,10 +63,7 @@ def verify(
         arrays=paths,
         data=data,
         deep=deep,
-        problems=[
-            {"kind": each.kind, "where": each.where, "what": each.what, "advice": _advice(each)}
-            for each in problems
-        ],
+        problems=problems,
         leftovers=remains,
         code=Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS,
     )
@@ -88,10 +85,6 @@ def _leftovers(place: VersionToRead, array: str) -> list[str]:
                 how = "intarsia vacuum --forget-before TIME removes them"
                 lines.append(f"left over: {remains} that no version refers to ({how})")
     return lines
-
-
-def _advice(problem: intarsia.types.Problem) -> str:
-    return problem.command or problem.advice
 
 
 @verb()

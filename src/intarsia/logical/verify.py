@@ -22,6 +22,7 @@ from intarsia.errors import (
     ManifestError,
     NotAuthorizedError,
     NotLogicalArrayError,
+    advice,
 )
 from intarsia.logical.hierarchy import not_logical, open_group, why_missing
 from intarsia.logical.logical_array import LogicalArray
@@ -33,10 +34,6 @@ from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
-
-REMAKE = "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)"
-REMAKE_COMMAND = "drop it and make it again: intarsia replicate --drop LAYER, intarsia replicate"
-"""What to do about a replica with other values, in Python and at a command line."""
 
 type ProblemKind = Literal["manifest", "member", "data", "layer", "access"]
 
@@ -61,9 +58,6 @@ class Problem:
 
     advice: str = ""
     """What to do."""
-
-    command: str = ""
-    """What to do at a command line, where that is something else."""
 
     def __str__(self) -> str:
         advice = f" ({self.advice})" if self.advice else ""
@@ -120,14 +114,14 @@ def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """Packings that make all values the same, or too large for their type: surely mistakes."""
     manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
     for i, packing in enumerate(manifest.packings):
-        numbers, advice = packing.numbers, "drop its regions, or add them with the right packing"
+        numbers, remedy = packing.numbers, "drop its regions, or add them with the right packing"
         ends = [0, 1] if numbers.kind == "f" else [np.iinfo(numbers).min, np.iinfo(numbers).max]
         low, high = packing.without_missing().decode(np.array(ends, dtype=numbers).view(packing.stored))
         if low == high:
-            yield Problem("manifest", where, f"packing {i}, {packing}: every value is {low}", advice)
+            yield Problem("manifest", where, f"packing {i}, {packing}: every value is {low}", remedy)
         elif not (np.isfinite(low) and np.isfinite(high)):
             what = f"packing {i}, {packing}: {packing.values} cannot hold its values"
-            yield Problem("manifest", where, what, advice)
+            yield Problem("manifest", where, what, remedy)
 
 
 def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
@@ -187,7 +181,9 @@ def _data_problems(
                 yield Problem("data", where, str(error) or repr(error))
                 continue
             if compares and (different := _difference(logical, region, box, values)) is not None:
-                yield Problem("layer", where, different, REMAKE, REMAKE_COMMAND)
+                in_python = "arr.drop_replica(bounds), arr.add_replica(…)"
+                how = advice(in_python, "intarsia replicate --drop LAYER, intarsia replicate")
+                yield Problem("layer", where, different, f"drop it and make it again: {how}")
                 compares = False
         part(1, 1)
 
@@ -229,6 +225,6 @@ def _boxes_by_chunk(
 
 def access_problem(prefix: str) -> Problem:
     """The problem that a repository may not read its sources: reported once for all chunks."""
-    advice = f"if you trust it, open it with authorize=[{prefix!r}]"
+    how = advice(f"open it with authorize=[{prefix!r}]", f"say --allow {prefix}")
     what = f"the repository is not authorised to read below {prefix}"
-    return Problem("access", "/", what, advice, f"if you trust it, say --allow {prefix}")
+    return Problem("access", "/", what, f"if you trust it, {how}")
