@@ -1,5 +1,7 @@
 """Verbs that look: info, regions, read, explain, log, diff."""
 
+import csv
+
 import numpy as np
 import pytest
 import zarr
@@ -122,6 +124,28 @@ def test_a_null_is_no_number(tmp_path):
     times = intarsia.create(tmp_path / "t", "a", shape=(0,), chunks=(4,), dtype="optional[float64]")
     times.append([1.5, None, np.nan])
     assert document("read", tmp_path / "t")["values"] == [1.5, None, "nan"]
+
+
+def test_times_are_saved_as_people_write_them(tmp_path):
+    for unit in ("ns", "s"):
+        times = np.array(["2020-01-01T12:00", "NaT"], f"M8[{unit}]")
+        array = intarsia.create(tmp_path / unit, "a", shape=(0,), chunks=(4,), dtype=times.dtype)
+        array.append(times)
+        words = times.astype(str).tolist()
+        assert document("read", tmp_path / unit)["values"] == words
+        succeed("read", tmp_path / unit, "-o", tmp_path / "a.csv")
+        assert (tmp_path / "a.csv").read_text().split() == words
+
+
+def test_texts_are_quoted_in_csv_and_refused_in_npy(tmp_path):
+    texts = ["plain", "a, b", 'say "no"', "two\nlines"]
+    array = intarsia.create(tmp_path / "s", "a", shape=(0,), chunks=(4,), dtype="string")
+    array.append(np.array(texts, np.dtypes.StringDType()))
+    succeed("read", tmp_path / "s", "-o", tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(newline="") as stream:
+        assert [row[0] for row in csv.reader(stream)] == texts
+    assert "write .csv" in failure("read", tmp_path / "s", "-o", tmp_path / "a.npy", code=2)
+    assert not (tmp_path / "a.npy").exists()
 
 
 def test_an_empty_repository_is_called_one(tmp_path):

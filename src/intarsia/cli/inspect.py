@@ -1,5 +1,6 @@
 """Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -165,8 +166,16 @@ def _values_for_json(values: np.ma.MaskedArray[Any, Any]) -> object:
     """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
     if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
         return values.tolist()
+    values = _times_as_text(values)
     numbers = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
     return np.ma.masked_array(numbers, values.mask).tolist()
+
+
+def _times_as_text(values: np.ma.MaskedArray[Any, Any]) -> np.ma.MaskedArray[Any, Any]:
+    """Times as people write them: as Python objects, those in nanoseconds would be mere numbers."""
+    if values.dtype.kind not in "mM":
+        return values
+    return np.ma.masked_array(values.data.astype(np.str_), values.mask)
 
 
 def _number(value: object) -> object:
@@ -258,6 +267,8 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
             "select less, or write .npy"
         )
     nulls = int(np.ma.count_masked(values))
+    if file.suffix == ".npy" and values.dtype.hasobject:
+        raise CommandError(f"{file}: .npy files cannot hold texts or bytes of any length; write .csv")
     if file.suffix == ".npy" and nulls:
         raise CommandError(
             f"{file}: {nulls:,} of {values.size:,} values are null, but .npy files cannot hold nulls; write "
@@ -268,5 +279,11 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
             np.save(stream, values.data, allow_pickle=False)
         else:
             table = values.reshape(-1, 1) if values.ndim < 2 else values
-            cells = np.ma.filled(table.astype(object), "")
-            np.savetxt(stream, cells, fmt="%s", delimiter=",", encoding="utf-8")
+            cells = np.ma.filled(_times_as_text(table).astype(object), "").tolist()
+            stream.writelines(f"{','.join(map(_csv_cell, row))}\n".encode() for row in cells)
+
+
+def _csv_cell(value: object) -> str:
+    """A value in a line of CSV. The csv module would quote a null that is alone in its line."""
+    text = str(value)
+    return '"' + text.replace('"', '""') + '"' if re.search('[",\r\n]', text) else text
