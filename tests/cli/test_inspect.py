@@ -137,6 +137,25 @@ def test_times_are_saved_as_people_write_them(tmp_path):
         assert (tmp_path / "a.csv").read_text().split() == words
 
 
+def test_records_and_nested_nulls_are_read(tmp_path):
+    record = np.dtype([("lat", "f4"), ("n", "i2")])
+    fields = {"fields": [["lat", "float32"], ["n", "int16"]]}
+    optional = {"name": "optional", "configuration": {"name": "struct", "configuration": fields}}
+    nested = "optional[optional[int8]]"
+    cases = {
+        "records": (record, np.array([(1.5, 2), (np.nan, 3)], record), ["(1.5, 2)", "(nan, 3)"]),
+        "nulls": (optional, [(1.5, 2), None], ["(1.5, 2)", None]),
+        "nested": (nested, [intarsia.nullable.Some(1), intarsia.nullable.NULL], [1, None]),
+    }
+    for name, (dtype, values, expected) in cases.items():
+        array = intarsia.create(tmp_path, name, shape=(2,), chunks=(2,), dtype=dtype)
+        array.add_region([(0, 2)], data=values)
+        assert document("read", tmp_path, name)["values"] == expected
+        assert ("--" in succeed("read", tmp_path, name)) == (None in expected)
+        succeed("read", tmp_path, name, "-o", tmp_path / f"{name}.csv")
+    succeed("report", tmp_path, "nulls", "-o", tmp_path / "page.html")  # with a picture of the values
+
+
 def test_texts_are_quoted_in_csv_and_refused_in_npy(tmp_path):
     texts = ["plain", "a, b", 'say "no"', "two\nlines"]
     array = intarsia.create(tmp_path / "s", "a", shape=(0,), chunks=(4,), dtype="string")

@@ -19,9 +19,12 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
+from intarsia.inspect.sample import split_nulls
 from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, share_labels, survey
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
+
+type Values = np.ndarray[Any, Any]
 
 
 @verb()
@@ -144,13 +147,13 @@ def read(
     """
     opened, text, chosen, outer = _selected(place, array, selection)
     with progress_on_stderr("reading", counted=False), _within(text, opened):
-        values = np.ma.asanyarray(opened.oindex[chosen] if outer else opened[chosen])
+        values, null = split_nulls(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
-        save(output, values)
+        save(output, values, null)
         shown = [f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}"]
     else:
         with np.printoptions(threshold=1000, linewidth=terminal_width() or 75):
-            shown = str(values if np.ma.is_masked(values) else values.data).split("\n")
+            shown = str(np.ma.masked_array(values, null) if null.any() else values).split("\n")
     return Output(
         *shown,
         path=opened.path,
@@ -158,30 +161,28 @@ def read(
         shape=values.shape,
         dtype=values.dtype,
         output=output,
-        values=None if output is not None else _values_for_json(values),
+        values=None if output is not None else _values_for_json(values, null),
     )
 
 
-def _values_for_json(values: np.ma.MaskedArray[Any, Any]) -> object:
+def _values_for_json(values: Values, null: Values) -> object:
     """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
-    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
-        return values.tolist()
-    values = _times_as_text(values)
-    numbers = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
-    return np.ma.masked_array(numbers, values.mask).tolist()
+    cells = _cells(values, null, None)
+    if values.dtype.kind not in "biu" and cells.size:
+        cells = np.vectorize(_json_value, otypes=[object])(cells)
+    return cells.tolist()
 
 
-def _times_as_text(values: np.ma.MaskedArray[Any, Any]) -> np.ma.MaskedArray[Any, Any]:
-    """Times as people write them: as Python objects, those in nanoseconds would be mere numbers."""
-    if values.dtype.kind not in "mM":
-        return values
-    return np.ma.masked_array(values.data.astype(np.str_), values.mask)
+def _json_value(value: object) -> object:
+    return value if value is None or (isinstance(value, float) and np.isfinite(value)) else str(value)
 
 
-def _number(value: object) -> object:
-    if isinstance(value, float) and np.isfinite(value):
-        return float(value)
-    return str(value)
+def _cells(values: Values, null: Values, instead: object) -> Values:
+    """Values as Python objects, with something `instead` of nulls."""
+    # As objects, times in nanoseconds would be mere numbers.
+    cells = (values.astype(np.str_) if values.dtype.kind in "mM" else values).astype(object)
+    cells[null] = instead
+    return cells
 
 
 def _selected(place: VersionToRead, array: str, selection: str) -> tuple[Any, str, Any, bool]:
@@ -251,10 +252,10 @@ def report(
     return Output(f"{file} ({size_text(size)}): open it in a browser", output=file, nbytes=size)
 
 
-def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
+def save(file: Path, values: Values, null: Values) -> None:
     """Write an array completely or not at all; .csv takes one or two dimensions, with nulls as empty cells.
 
-    >>> save(Path("cube.csv"), np.ma.zeros((2, 2, 2)))
+    >>> save(Path("cube.csv"), np.zeros((2, 2, 2)), np.zeros((2, 2, 2), bool))
     Traceback (most recent call last):
     ...
     intarsia.cli.output.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
@@ -266,7 +267,7 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
             f"{file}: a table has at most two dimensions, but the selection has {values.ndim}; "
             "select less, or write .npy"
         )
-    nulls = int(np.ma.count_masked(values))
+    nulls = int(null.sum())
     if file.suffix == ".npy" and values.dtype.hasobject:
         raise CommandError(f"{file}: .npy files cannot hold texts or bytes of any length; write .csv")
     if file.suffix == ".npy" and nulls:
@@ -276,11 +277,11 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
         )
     with whole_file(file) as stream:
         if file.suffix == ".npy":
-            np.save(stream, values.data, allow_pickle=False)
+            np.save(stream, values, allow_pickle=False)
         else:
-            table = values.reshape(-1, 1) if values.ndim < 2 else values
-            cells = np.ma.filled(_times_as_text(table).astype(object), "").tolist()
-            stream.writelines(f"{','.join(map(_csv_cell, row))}\n".encode() for row in cells)
+            cells = _cells(values, null, "")
+            rows = cells.reshape(-1, 1) if cells.ndim < 2 else cells
+            stream.writelines(f"{','.join(map(_csv_cell, row))}\n".encode() for row in rows.tolist())
 
 
 def _csv_cell(value: object) -> str:

@@ -202,7 +202,8 @@ def split_nulls(values: Any) -> tuple[Any, Any]:
     if isinstance(values, NullableValues):
         return np.asarray(values.values), values.is_null()
     if isinstance(values, np.ma.MaskedArray):
-        return values.data, np.ma.getmaskarray(values)
+        mask = np.ma.getmaskarray(values)
+        return values.data, mask == np.ones((), mask.dtype)  # a null record is one in every field
     values = np.asarray(values)
     return values, np.zeros(values.shape, dtype=bool)
 
