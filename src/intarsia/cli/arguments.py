@@ -290,8 +290,6 @@ def syntax_of(p: inspect.Parameter) -> OptionSyntax | None:
     choices = [each for kind in members if get_origin(kind) is Literal for each in get_args(kind)]
     if choices and all(isinstance(each, str) for each in choices):
         return OptionSyntax(partial(parse_choice, choices), "WHAT")
-    if Mapping[str, str] in members:
-        return OptionSyntax(parse_pairs, "NAME=…", MANY)
     if Iterable[str] in members or Sequence[str] in members:
         return OptionSyntax(None, "NAME", MANY)
     for kind, metavar in ((int, "N"), (float, "X"), (str, "NAME")):

@@ -62,9 +62,7 @@ LS_COLUMNS: Mapping[str, Column[Any]] = {
 
 def _listed(nodes: Sequence[SourceNode]) -> str:
     """Arrays as a small table, for an error."""
-    blocks = first_rows(
-        nodes, {"Path" if name == "Array" else name: c for name, c in LS_COLUMNS.items()}, SEVERAL
-    )
+    blocks = first_rows(nodes, LS_COLUMNS, SEVERAL)
     return "".join(f"\n    {line}" for block in blocks for line in str(block).split("\n"))
 
 
