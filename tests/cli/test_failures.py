@@ -252,6 +252,25 @@ MISTAKES = {
         3,
         "there is nothing at '/' of s4://bucket/x: Protocol not",
     ),
+    "a bucket without a name": (("ls", "s3://"), 2, "give a bucket and a prefix in it"),
+    "a slice without steps": (("read", "store", "a", "0:1:0"), 2, "write integers, slices and lists"),
+    "a fill value out of range": (
+        ("create", "store", "b", "--shape", "1", "--chunks", "1", "--dtype", "i1", "--fill-value", "300"),
+        2,
+        "fill value 300",
+    ),
+    "a copy onto itself": (("fuse", "store", "a", "--to", "a"), 4, "there is already something at 'a'"),
+    "a copy out of the store": (
+        ("fuse", "store", "a", "--to", "../b"),
+        2,
+        "PATH: The path '../b' is invalid",
+    ),
+    "several arrays in one file": (("append", "store", "a", "several.npy"), 2, "cannot be read: the magic"),
+    "virtual arrays of plain Zarr": (
+        ("export", "there.zarr", "new", "--to", "virtual"),
+        2,
+        "is a plain Zarr store, which refers to no source files",
+    ),
     "a directory as the page": (("report", "store", "-o", "."), 8, ". is a directory: name a file in it"),
     "a file to check that is gone": (("lint", "gone.nc"), 1, ""),
 }
@@ -262,6 +281,8 @@ def test_a_natural_mistake_is_named_and_leaves_nothing_behind(mistake, tmp_path)
     assert run(*PLAIN).code == 0
     assert run("tag", "store", "v1").code == 0
     np.save("four.npy", np.ones(4, dtype="f4"))
+    with open("several.npy", "wb") as stream:
+        np.savez(stream, a=np.ones(4), b=np.ones(4))
     before = sorted(tmp_path.rglob("*"))
     arguments, code, words = MISTAKES[mistake]
     if words:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import EllipsisType, UnionType
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
 
+import zarr
+
 from intarsia.cli.output import CommandError
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.display import names_text
@@ -68,8 +70,8 @@ def _entry(text: str) -> IndexEntry:
     if ":" not in text:
         return int(text)
     ends = [int(part) if part.strip() else None for part in text.split(":")]
-    if len(ends) > 3:
-        raise ValueError("a slice has a start, a stop and a step")
+    if len(ends) > 3 or ends[2:] == [0]:
+        raise ValueError("a slice has a start, a stop and a step, which is not 0")
     return slice(*ends)
 
 
@@ -223,6 +225,21 @@ def parse_choice(choices: Sequence[str], text: str, what: str) -> str:
     return text
 
 
+def parse_path(text: str, _what: str = "") -> str:
+    """The path in a store of something new.
+
+    >>> parse_path("../a")
+    Traceback (most recent call last):
+    ...
+    intarsia.cli.output.CommandError: PATH: The path '../a' is invalid because ...
+    """
+    try:
+        zarr.create_group({}, path=text)
+    except ValueError as error:
+        raise CommandError(f"PATH: {error}") from None
+    return text
+
+
 def check_explicit(options: Mapping[str, Any], instead: str) -> None:
     """Refuse 'auto' where nothing is stored that codecs could be chosen for."""
     if options.get("codecs") == "auto":
@@ -340,6 +357,7 @@ Array = Annotated[
     str, path(help="Path of the logical array in the store; may be left out if there is only one.")
 ]
 OneArray = Annotated[str, path(help="Path of the array in the store.")]
+NewPath = Annotated[str, OptionSyntax(parse_path, "PATH", str, help="Path of the array in the store.")]
 AnyArrays = Annotated[str, path(help="One array; all of them if left out.")]
 AnyNode = Annotated[str, path(help="Array or group; everything if left out.")]
 Bounds = Annotated[Any, OptionSyntax(parse_bounds, "A:B,…")]

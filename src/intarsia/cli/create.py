@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
+from numpy.lib.format import open_memmap
 
 import intarsia
 from intarsia.cli import arguments as args
@@ -34,7 +34,7 @@ def _fill_value(text: str, _what: str) -> object:
     dimension_names=args.OptionSyntax(args.parse_names),
     attributes=args.OptionSyntax(args.parse_options, kind=args.MANY, option="attribute"),
 )
-def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
+def create(place: NewStore, array: args.NewPath, **fields: Any) -> Output:
     """Create an empty logical array, in a new Icechunk repository if there is no store yet.
 
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
@@ -51,15 +51,11 @@ def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
         intarsia.create({}, **fields)  # in memory first, so that a refusal leaves no repository behind
     except KeyError as error:  # an attribute that is not the user's
         raise CommandError(str(error.args[0])) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
         fill = f" or fill value {fields['fill_value']!r}" if "fill_value" in fields else ""
         raise CommandError(f"dtype {fields['dtype']!r}{fill}: {error}") from error
-    try:
-        zarr.create_group({}, path=array)
-    except ValueError as error:
-        raise CommandError(f"PATH: {error}") from error
     with place.change(f"create {array}") as change:
         made = intarsia.create(change.store, array, **fields)
     return Output(
@@ -122,8 +118,7 @@ def load(file: Path) -> np.ndarray[Any, Any]:
         raise FileNotFoundError(f"there is no file {file}")
     try:
         if file.suffix == ".npy":
-            mapped: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-            return mapped
+            return open_memmap(file, mode="r")
         return _load_csv(file)
     except (ValueError, EOFError) as error:
         raise CommandError(f"{file} cannot be read: {error}") from error

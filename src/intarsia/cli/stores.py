@@ -128,6 +128,17 @@ def expect_store(text: str) -> None:
     )
 
 
+@contextmanager
+def _taken_for_usage() -> Iterator[None]:
+    """A URL that is none, or an option that such a place does not take, is a mistake on the command line."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if isinstance(error, intarsia.IntarsiaError):
+            raise
+        raise CommandError(str(error)) from error
+
+
 VERSIONS = "--branch, --tag, --snapshot and --as-of"
 
 
@@ -172,16 +183,15 @@ class ExistingStore:
         if self.storage_option:
             return self._open_repository(authorize=allow)
         is_url = "://" in self.store
-        repo = as_repository(self.store if is_url else os.path.expanduser(self.store), allow)
+        with _taken_for_usage():
+            repo = as_repository(self.store if is_url else os.path.expanduser(self.store), allow)
         if repo is None and not is_url:
             expect_store(self.store)
         return repo
 
     def _open_repository(self, **settings: Any) -> icechunk.Repository:
-        try:
+        with _taken_for_usage():
             return intarsia.open_repository(self.store, storage_options=self.storage_option or {}, **settings)
-        except TypeError as error:  # an option that such a place does not take
-            raise CommandError(str(error)) from error
 
     @property
     def version(self) -> Version:

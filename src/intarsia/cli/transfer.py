@@ -27,7 +27,9 @@ def _target(place: BranchToCommit) -> Any:
 
 
 @verb(intarsia.convert)
-def convert(source: str, place: NewStore, path: str = "", *, source_path: str = "", **options: Any) -> Output:
+def convert(
+    source: str, place: NewStore, path: args.NewPath = "", *, source_path: str = "", **options: Any
+) -> Output:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
     Without --codec, encodings are tried on samples, and the best for the objective is used. If there is no
@@ -114,7 +116,12 @@ def adopt(
 
 @verb(intarsia.export, without=["source_path"])
 def export(
-    place: VersionToRead, target: str, array: args.AnyNode = "", *, target_path: str = "", **options: Any
+    place: VersionToRead,
+    target: str,
+    array: args.AnyNode = "",
+    *,
+    target_path: args.NewPath = "",
+    **options: Any,
 ) -> Output:
     """Write arrays as plain Zarr v3, for programs that know nothing else: values, names, attributes.
 
@@ -135,6 +142,8 @@ def export(
     place.node(path)  # raises an error that says what there is
     (source, version), is_virtual = place.at_version(), options.get("to") == "virtual"
     options |= version
+    if is_virtual:
+        place.repository("refers to no source files")
     with progress_on_stderr("exporting", unit="steps" if is_virtual else "bytes") as progress:
         made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
@@ -149,7 +158,7 @@ def export(
 
 
 @verb()
-def fuse(place: BranchToCommit, array: args.Array = "", *, to: str = "") -> Output:
+def fuse(place: BranchToCommit, array: args.Array = "", *, to: args.NewPath = "") -> Output:
     """Turn a logical array into one Zarr array with a `conditional` codec; stored chunks are copied.
 
     Example: intarsia fuse data/store temperature
@@ -165,7 +174,7 @@ def fuse(place: BranchToCommit, array: args.Array = "", *, to: str = "") -> Outp
 
 
 @verb()
-def split(place: BranchToCommit, array: args.OneArray, *, to: str = "") -> Output:
+def split(place: BranchToCommit, array: args.OneArray, *, to: args.NewPath = "") -> Output:
     """Turn a Zarr array with a `conditional` codec into a logical array; stored chunks are copied.
 
     Example: intarsia split data/store temperature-fused

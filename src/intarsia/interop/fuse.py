@@ -13,6 +13,7 @@ import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.stored_decisions import masks_by_codec
@@ -20,7 +21,7 @@ from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.engine.stored_array import expect_array
-from intarsia.errors import CodecConfigurationError
+from intarsia.errors import CodecConfigurationError, OverwriteError
 from intarsia.interop.node_copies import ArrayDescription
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, create_member
@@ -67,13 +68,15 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
     _check_readable(list(members.values()))
 
-    fused = create_member(
-        array.store if store is None else store,
-        f"{array.path}-fused" if path is None else path,
-        manifest,
-        manifest.shape,
-        encoding,
-    )
+    place = f"{array.path}-fused" if path is None else path
+    try:
+        fused = create_member(
+            array.store if store is None else store, place, manifest, manifest.shape, encoding
+        )
+    except (ContainsArrayError, ContainsGroupError) as error:
+        raise OverwriteError(
+            f"there is already something at {place or '/'!r}.\n  Choose another path"
+        ) from error
     with removed_on_failure(fused.store_path):
         fused.update_attributes(dict(array.attrs))
         for region in array.regions:
