@@ -161,11 +161,15 @@ def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
     """The requested data types, by variable."""
     if dtype is None:
         return {}
-    if isinstance(dtype, Mapping):
+    if not isinstance(dtype, Mapping):
+        if request.variables is None:
+            example = argument("dtype", {"name": "float32"})
+            raise IngestError(f"name the variables that a dtype is for: {example}")
+        dtype = dict.fromkeys(request.variables, dtype)
+    try:
         return {str(name): np.dtype(kind) for name, kind in dtype.items()}
-    if request.variables is None:
-        raise IngestError(f"name the variables that a dtype is for: {argument('dtype', {'name': 'float32'})}")
-    return {name: np.dtype(dtype) for name in request.variables}
+    except TypeError as error:
+        raise IngestError(f"{argument('dtype')}: {error}") from error
 
 
 def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:

@@ -249,7 +249,7 @@ class ExistingStore:
             raise CommandError(f"--as-of: {error}") from error
         return self.version.session(self.repo)
 
-    def at_version(self) -> tuple[Any, dict[str, str]]:
+    def at_version(self) -> tuple[Any, dict[str, Any]]:
         """The store, and the arguments that tell a function of the library which version is meant."""
         store = self.zarr_store()
         return (store, {}) if self.repo is None else (self.repo, {"snapshot_id": self.session().snapshot_id})
