@@ -19,6 +19,9 @@ def test_replicate_and_drop(kind, request, data):
     again = document("replicate", store, "temperature", "--chunks", "50,1,1", "--bounds", "0:10,:,:")
     assert (again["layer"], again["layers"]) == (2, [0, 1, 2])
     gone = document("replicate", store, "temperature", "--drop", "1")
+    other = ("--chunks", "50,1,1", "-c", "gzip")  # the chunks of layer 2, in another encoding
+    for bounds in ("10:20,:,:", "30:40,:,:"):
+        assert document("replicate", store, "temperature", *other, "--bounds", bounds)["layer"] == 1
     assert (gone["layers"], gone["nbytes_stored"]) == ([0, 2], 0)
     failure("replicate", store, "temperature", "--drop", "7", code=4)
     failure("replicate", store, "temperature", "--drop", "2", "-c", "zstd", code=2)

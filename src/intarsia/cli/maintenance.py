@@ -13,7 +13,6 @@ from intarsia.display import Column, Table, bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
-from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.replicas import Policy, missing_boxes
 from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress
@@ -177,7 +176,8 @@ def replicate(
             made, commit = place.call(
                 "add_replica", old.path, bounds, message=message, progress=progress, **options
             )
-        layer = _layer(made, options, set(old.manifest.layers))
+        newest = made.manifest.members[-1]
+        layer = next(replica.layer for replica in made.replicas if replica.name == newest)
     box = element_bounds(... if bounds is None else bounds, made.shape)
     stored = survey(made, layer=layer).total_stored if layer in made.manifest.layers else 0
     what = "dropped" if drop is not None else "replicated"
@@ -191,14 +191,6 @@ def replicate(
         nbytes_stored=stored,
         snapshot_id=commit,
     )
-
-
-def _layer(made: LogicalArray, options: dict[str, Any], before: set[int]) -> int:
-    """The layer that a replica went into: a new one, or one of the same encoding."""
-    new = [layer for layer in made.manifest.layers if layer not in before]
-    chunks = options.get("chunks") or made.chunks
-    alike = [replica.layer for replica in made.replicas if replica.chunks == tuple(chunks)]
-    return int([*new, *alike, made.manifest.layers[-1]][0])
 
 
 MAINTAIN_COLUMNS: Mapping[str, Column[MaintenanceStep]] = {
