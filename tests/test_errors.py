@@ -4,6 +4,7 @@ import pickle
 import re
 
 import pytest
+from tblib import pickling_support
 
 from intarsia import errors
 
@@ -61,6 +62,8 @@ def test_an_error_of_another_process_is_the_same_here(name):
     error = cls(*OWN_ARGUMENTS.get(cls, ("a message",)))
     error.row = 3
     error.add_note("in the attributes of /t")
-    again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), vars(again)) == (cls, str(error), vars(error))
-    assert getattr(again, "name", None) == getattr(error, "name", None)
+    for prepare in (lambda: None, pickling_support.install):  # as dask does it
+        prepare()
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (cls, str(error), vars(error))
+        assert getattr(again, "name", None) == getattr(error, "name", None)

@@ -96,6 +96,10 @@ class IntarsiaError(Exception):
         if command:
             self.command = _visible(command)
 
+    def __reduce__(self) -> Any:
+        """As every exception; dask would pass over the `__init__` of errors that leave it to their base."""
+        return super().__reduce__()
+
 
 def _in_python(name: str, value: object) -> str:
     return f"{name}=" if value is ... else f"{name}={value!r}".replace("Ellipsis", "…")
