@@ -145,8 +145,8 @@ def read(
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
-    opened, text, chosen, outer = _selected(place, array, selection)
-    with progress_on_stderr("reading", counted=False), _within(text, opened):
+    reading = progress_on_stderr("reading", counted=False)
+    with _selected(place, array, selection) as (opened, text, chosen, outer), reading:
         values, null = split_nulls(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
         save(output, values, null)
@@ -185,20 +185,18 @@ def _cells(values: Values, null: Values, instead: object) -> Values:
     return cells
 
 
-def _selected(place: VersionToRead, array: str, selection: str) -> tuple[Any, str, Any, bool]:
-    """An array, and a selection of it as text and as an index; and whether that is orthogonal."""
-    array, selection = place.array_and_selection(array, selection)
-    chosen = args.parse_selection_text(selection)
-    return place.readable(array), selection, chosen, any(isinstance(entry, list) for entry in chosen)
-
-
 @contextmanager
-def _within(selection: str, array: LogicalArray | Reader) -> Iterator[None]:
-    """Says which selection lies outside of an array."""
+def _selected(place: VersionToRead, array: str, selection: str) -> Iterator[tuple[Any, str, Any, bool]]:
+    """An array, and a selection of it as text and as an index; and whether that is orthogonal.
+
+    An error says which selection lies outside of the array.
+    """
+    path, text = place.array_and_selection(array, selection)
+    chosen, opened = args.parse_selection_text(text), place.readable(path)
     try:
-        yield
+        yield opened, text, chosen, any(isinstance(entry, list) for entry in chosen)
     except IndexError as error:
-        raise BoundsError(f"selection {selection!r} of shape {array.shape}: {error}") from error
+        raise BoundsError(f"selection {text!r} of shape {opened.shape}: {error}") from error
 
 
 @verb()
@@ -210,8 +208,8 @@ def explain(place: VersionToRead, array: args.Array = "", selection: str = "") -
     Args:
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
     """
-    opened, text, chosen, outer = _selected(place, array, selection)
-    with progress_on_stderr("planning", counted=False), _within(text, opened):
+    planning = progress_on_stderr("planning", counted=False)
+    with _selected(place, array, selection) as (opened, text, chosen, outer), planning:
         plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
     return Output(plan, path=opened.path, selection=text, plan=plan)
 

@@ -47,11 +47,6 @@ class ChunkSizes:
         inside = np.all((self.index >= start) & (self.index < stop), axis=1)
         return np.flatnonzero(inside)
 
-    @property
-    def total(self) -> int:
-        """The sum of all sizes."""
-        return int(self.nbytes.sum())
-
 
 def requests_needed(store: Any, metadata: Iterable[MemberMetadata]) -> int:
     """How many requests `measure_chunks` would send: its cost, known in advance.

@@ -237,7 +237,7 @@ class Survey:
         """The bytes of stored chunks that no region shows any more: left behind by cropping and recoding."""
         if self.chunks is None or self.total_stored is None:
             return None
-        return sum(chunks.total for chunks in self.chunks) - self.total_stored
+        return sum(int(chunks.nbytes.sum()) for chunks in self.chunks) - self.total_stored
 
     @property
     def total_referenced(self) -> int | None:
