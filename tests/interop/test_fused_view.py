@@ -211,6 +211,19 @@ def test_what_is_only_fill_value_is_missing_as_zarr_has_it():
     assert view[...].tolist() == [0, 0, 1, 1, 0, 0, 7, 7, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("kind", [FileNotFoundError, KeyError])
+def test_no_error_looks_like_a_missing_chunk(kind, monkeypatch):
+    array, _ = two_codecs(memory())
+    view = intarsia.fused_view(array)
+
+    def fail(*_):
+        raise kind("gone")
+
+    monkeypatch.setattr("intarsia.interop.fused_view.read_request", fail)
+    with pytest.raises(intarsia.errors.ReadError, match=r"cannot read chunk \(0, 0\): .*gone"):
+        view[...]
+
+
 @pytest.mark.parametrize("codecs", [None, [ShardingCodec(chunk_shape=(1, 2))]], ids=["zstd", "shards"])
 def test_parts_of_values(codecs):
     array, _ = two_codecs(memory())

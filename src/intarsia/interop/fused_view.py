@@ -26,7 +26,7 @@ from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.stored_chunks import part_of_value
-from intarsia.display import place_text
+from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import explain_refusals
@@ -35,6 +35,7 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     CodecConfigurationError,
+    IntarsiaError,
     ReadError,
     ReadOnlyError,
     ShapeError,
@@ -428,11 +429,16 @@ class ArrayView:
         index = self._index(key)
         if index is None:
             return None
-        values = self._values(index)
-        if values is None:
-            return None
-        with working_on(index):
-            encoded = self._encoder.encode_chunk(values, self._spec)
+        try:
+            values = self._values(index)
+            if values is None:
+                return None
+            with working_on(index):
+                encoded = self._encoder.encode_chunk(values, self._spec)
+        except (OSError, KeyError) as error:  # neither may look like a missing key, which means fill value
+            if isinstance(error, IntarsiaError):
+                raise
+            raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
         return None if encoded is None else encoded.to_bytes()
 
     def _index(self, key: str) -> tuple[int, ...] | None:

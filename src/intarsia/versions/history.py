@@ -262,7 +262,8 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
     target_refs = chunk_refs(session.store, source)
     present = chunk_refs(tx.store, target_path) if exists else {}
     sync(_drop(tx.store, target_path, sorted(present.keys() - target_refs.keys())))
-    document = read_key(session.store, f"{source}/zarr.json") or b""
+    document = read_key(session.store, f"{source}/zarr.json")
+    assert document is not None, "the manifest names it, so it was there"
     if read_key(tx.store, f"{target_path}/zarr.json") != document:
         value = default_buffer_prototype().buffer.from_bytes(document)
         sync(tx.store.set(f"{target_path}/zarr.json", value))
