@@ -1,7 +1,4 @@
-"""An array in a store: what it is, and every way to read it. Logical arrays and readers are both this.
-
-`ZarrSelections` has the names by which zarr arrays take selections: `blocks`, `get_…_selection`.
-"""
+"""An array in a store: what it is, and every way to read it. Logical arrays and readers are both this."""
 
 from __future__ import annotations
 
@@ -50,123 +47,6 @@ def expect_array(array: Any, function: str, opener: str = "intarsia.open(store, 
 DEFAULT_CONFIG = LogicalConfig()
 
 type Fields = str | Sequence[str] | None
-
-
-class ZarrSelections:
-    """The methods that code written for a `zarr.Array` calls. They read and write as brackets, `oindex` and
-    `vindex` do. `out`, an array or a buffer of zarr's of the right shape, gets the values; `fields` chooses
-    fields of structured values.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
-    >>> array.append([[0, 1, 2], [3, 4, 5], [6, 7, 8]])
-    >>> array.blocks[1].tolist(), array.get_coordinate_selection(([0, 2], [1, 1])).tolist()
-    ([[6, 7, 8]], [1, 7])
-    """
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """The size of every axis."""
-
-    @abstractmethod
-    def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
-        """The values of a selection."""
-
-    @abstractmethod
-    def write_request(self, request: Request, value: Any) -> None:
-        """Write `value` to `request`, a selection that is already resolved."""
-
-    @abstractmethod
-    def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
-        """The size of a block along each axis, or the sizes of all blocks if they differ."""
-
-    @property
-    def blocks(self) -> Blocks:
-        """Indexing by whole chunks, as in zarr: `array.blocks[0, 1:3]`. In a logical array, these are the
-        chunks of the lattice; in a plain array with shards, the shards."""
-        return Blocks(self)
-
-    def get_basic_selection(self, selection: Any = ..., *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array[selection]` with integers and slices.
-
-        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
-        """
-        return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
-
-    def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.oindex[selection]`.
-
-        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
-        """
-        return _into(out, self.read(_with_fields(selection, fields), "orthogonal"))
-
-    def get_coordinate_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis.
-
-        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
-        """
-        return _into(out, self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized"))
-
-    def get_mask_selection(self, mask: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.vindex[mask]` with a `mask` in the shape of the array.
-
-        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
-        """
-        return _into(out, self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized"))
-
-    def get_block_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.blocks[selection]`.
-
-        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
-        """
-        return _into(out, self.read(_with_fields(self._of_blocks(selection), fields), "basic"))
-
-    def set_basic_selection(self, selection: Any, value: Any) -> None:
-        """Like `array[selection] = value` with integers and slices."""
-        self.write_request(parse_selection(self.shape, _basic(selection), "basic"), value)
-
-    def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
-        """Like `array.oindex[selection] = value`."""
-        self.write_request(parse_selection(self.shape, selection, "orthogonal"), value)
-
-    def set_coordinate_selection(self, selection: Any, value: Any) -> None:
-        """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
-        points = _coordinates(selection, self.shape)
-        self.write_request(parse_selection(self.shape, points, "vectorized"), value)
-
-    def set_mask_selection(self, mask: Any, value: Any) -> None:
-        """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
-        self.write_request(parse_selection(self.shape, _mask(mask, self.shape), "vectorized"), value)
-
-    def set_block_selection(self, selection: Any, value: Any) -> None:
-        """Like `array.blocks[selection] = value`."""
-        self.write_request(parse_selection(self.shape, self._of_blocks(selection), "basic"), value)
-
-    def _of_blocks(self, selection: Any) -> Any:
-        """The elements of some blocks, as slices."""
-        grid, shape = self._block_grid(), self.shape
-        entries = selection if isinstance(selection, tuple) else (selection,)
-        count = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
-        if count > len(shape) or len(entries) > count + 1:
-            raise IndexError(f"blocks of {len(shape)} axes cannot be chosen by {selection!r}")
-        rest = (slice(None),) * (len(shape) - count)
-        at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
-        entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
-        return tuple(map(_elements, entries, grid, shape)) or ...
-
-
-class Blocks:
-    """`array.blocks`: whole chunks by their position in the grid."""
-
-    def __init__(self, array: ZarrSelections) -> None:
-        self._array = array
-
-    def __getitem__(self, selection: Any) -> Any:
-        return self._array.get_block_selection(selection)
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array.set_block_selection(selection, value)
 
 
 def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
@@ -255,25 +135,31 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 class _Indexer:
-    """`array.oindex` and `array.vindex`: one kind of selection, for reading and writing."""
+    """`array.oindex`, `array.vindex` and `array.blocks`: one kind of selection, for reading and writing."""
 
-    def __init__(self, array: StoredArray, mode: Mode) -> None:
-        self._array, self._mode = array, mode
+    def __init__(
+        self, array: StoredArray, mode: Mode, convert: Callable[[Any], Any] = lambda selection: selection
+    ) -> None:
+        self._array, self._mode, self._convert = array, mode, convert
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
-        return self._array.read(selection, self._mode)
+        return self._array.read(self._convert(selection), self._mode)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array.write_request(parse_selection(self._array.shape, selection, self._mode), value)
+        request = parse_selection(self._array.shape, self._convert(selection), self._mode)
+        self._array.write_request(request, value)
 
 
-class StoredArray(ZarrSelections, LazyComputing):
+class StoredArray(LazyComputing):
     """What logical arrays and readers have in common.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> isinstance(array, StoredArray), array.ndim
     (True, 1)
+    >>> array.append([1, 2, 3])
+    >>> array.blocks[2].tolist(), array.get_coordinate_selection(([0, 5],)).tolist()
+    ([1.0, 2.0], [0.0, 2.0])
     """
 
     def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
@@ -416,6 +302,12 @@ class StoredArray(ZarrSelections, LazyComputing):
         return _Indexer(self, "vectorized")
 
     @property
+    def blocks(self) -> _Indexer:
+        """Indexing by whole chunks, as in zarr: `array.blocks[0, 1:3]`. In a logical array, these are the
+        chunks of the lattice; in a plain array with shards, the shards."""
+        return _Indexer(self, "basic", self._of_blocks)
+
+    @property
     def lazy(self) -> LazyArray:
         """A view that can be indexed without reading; `.result()` reads."""
         return lazy_view(self)
@@ -432,6 +324,77 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self.write_request(parse_selection(self.shape, selection), value)
+
+    # What code written for a `zarr.Array` calls. `out`, an array or a buffer of zarr's of the right shape, gets
+    # the values; `fields` chooses fields of structured values.
+
+    def get_basic_selection(self, selection: Any = ..., *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array[selection]` with integers and slices.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
+        return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
+
+    def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.oindex[selection]`.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
+        return _into(out, self.read(_with_fields(selection, fields), "orthogonal"))
+
+    def get_coordinate_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
+        return _into(out, self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized"))
+
+    def get_mask_selection(self, mask: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.vindex[mask]` with a `mask` in the shape of the array.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
+        return _into(out, self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized"))
+
+    def get_block_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.blocks[selection]`.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
+        return _into(out, self.read(_with_fields(self._of_blocks(selection), fields), "basic"))
+
+    def set_basic_selection(self, selection: Any, value: Any) -> None:
+        """Like `array[selection] = value` with integers and slices."""
+        self.write_request(parse_selection(self.shape, _basic(selection), "basic"), value)
+
+    def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.oindex[selection] = value`."""
+        self.write_request(parse_selection(self.shape, selection, "orthogonal"), value)
+
+    def set_coordinate_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
+        points = _coordinates(selection, self.shape)
+        self.write_request(parse_selection(self.shape, points, "vectorized"), value)
+
+    def set_mask_selection(self, mask: Any, value: Any) -> None:
+        """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
+        self.write_request(parse_selection(self.shape, _mask(mask, self.shape), "vectorized"), value)
+
+    def set_block_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.blocks[selection] = value`."""
+        self.write_request(parse_selection(self.shape, self._of_blocks(selection), "basic"), value)
+
+    def _of_blocks(self, selection: Any) -> Any:
+        """The elements of some blocks, as slices."""
+        grid, shape = self._block_grid(), self.shape
+        entries = selection if isinstance(selection, tuple) else (selection,)
+        count = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
+        if count > len(shape) or len(entries) > count + 1:
+            raise IndexError(f"blocks of {len(shape)} axes cannot be chosen by {selection!r}")
+        rest = (slice(None),) * (len(shape) - count)
+        at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
+        entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
+        return tuple(map(_elements, entries, grid, shape)) or ...
 
     # What Python expects of it
 
@@ -460,6 +423,10 @@ class StoredArray(ZarrSelections, LazyComputing):
         for size in self._slabs():  # a slab of chunks at a time, not one read per item
             yield from self[start : start + size]
             start += size
+
+    @abstractmethod
+    def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
+        """The size of a block along each axis, or the sizes of all blocks if they differ."""
 
     @abstractmethod
     def _slabs(self) -> Iterator[int]:
