@@ -36,11 +36,8 @@ type Elsewhere = Callable[..., Awaitable[Any]]
 """Calls a function with arguments in another thread."""
 
 
-class StoredMetadata(NamedTuple):
-    """What a store answered to a request for the metadata of a logical array's group."""
-
-    document: bytes | None
-    """The document; None if it is gone."""
+type Document = bytes
+"""A metadata document as a store has it; empty if it is gone."""
 
 
 class ReplicaFallback(NamedTuple):
@@ -230,13 +227,13 @@ class ArrayHandle[M: MemberArrays](ABC):
         """Where the metadata is that tells whether the state is current."""
         return f"{self.path}/zarr.json".lstrip("/")
 
-    def is_current(self, state: ArrayState[M], stored: StoredMetadata | None = None) -> bool:
+    def is_current(self, state: ArrayState[M], stored: Document | None = None) -> bool:
         """Whether the store agrees with the state; costs one small read if anything may have changed and
         this was not checked yet."""
         if self.fetcher().immutable:
             return True
-        document = (stored or StoredMetadata(read_key(self.store, self.document_key))).document
-        if document is None:
+        document = read_key(self.store, self.document_key) if stored is None else stored
+        if not document:
             return False
         if self._last_seen != (document, state):
             if not self.is_described_by(document, state):
@@ -245,12 +242,12 @@ class ArrayHandle[M: MemberArrays](ABC):
         return True
 
     def retry_on_change[T](
-        self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], StoredMetadata | None]]
+        self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], Document | None]]
     ) -> T:
         """Do some work on the state, and repeat it if the state turns out to be outdated.
 
         The work returns its result; the rows of the regions that must still be backed as they were for the
-        result to count; and what the store said afterwards, if it was read then. For a read, these rows are
+        result to count; and the metadata afterwards, if it was read then. For a read, these rows are
         those in which chunks are missing: chunks of a removed member look as if they had never been written.
         For a write, they are all that it touched: what goes to a removed member is lost.
         """
@@ -269,7 +266,7 @@ class ArrayHandle[M: MemberArrays](ABC):
 
     async def retry_on_change_async[T](
         self,
-        work: Callable[[ArrayState[M]], Awaitable[tuple[T, Sequence[int], StoredMetadata | None]]],
+        work: Callable[[ArrayState[M]], Awaitable[tuple[T, Sequence[int], Document | None]]],
         elsewhere: Elsewhere,
     ) -> T:
         """The same for work on an event loop; the store is read in another thread."""
@@ -286,7 +283,7 @@ class ArrayHandle[M: MemberArrays](ABC):
                 return result
         raise self._keeps_changing()
 
-    def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: StoredMetadata | None) -> bool:
+    def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: Document | None) -> bool:
         """Whether work on a state counts; if the state has changed, the current one is picked up."""
         if self.is_current(state, stored):
             return True

@@ -325,8 +325,8 @@ class StoredArray(LazyComputing):
     def __setitem__(self, selection: Any, value: Any) -> None:
         self.write_request(parse_selection(self.shape, selection), value)
 
-    # What code written for a `zarr.Array` calls. `out`, an array or a buffer of zarr's of the right shape, gets
-    # the values; `fields` chooses fields of structured values.
+    # What code written for a `zarr.Array` calls. `out`, an array or a buffer of zarr's of the right shape,
+    # gets the values; `fields` chooses fields of structured values.
 
     def get_basic_selection(self, selection: Any = ..., *, out: Any = None, fields: Fields = None) -> Any:
         """Like `array[selection]` with integers and slices.

@@ -36,7 +36,7 @@ from intarsia.nullable import NullableValues
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.engine.array_handle import ArrayState, StoredMetadata
+    from intarsia.engine.array_handle import ArrayState, Document
     from intarsia.engine.request import AxisIndices, Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
@@ -64,7 +64,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
     values = values.reshape(request.working_shape)
     touched: set[str] = set()
 
-    def write(state: ArrayState[Any]) -> tuple[None, list[int], StoredMetadata | None]:
+    def write(state: ArrayState[Any]) -> tuple[None, list[int], Document | None]:
         planned, points = plan(state.manifest, request), request.axes is None
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
@@ -242,7 +242,7 @@ def write_part(
     points: bool,
     config: LogicalConfig = DEFAULTS,
     look: Look | None = None,
-) -> StoredMetadata | None:
+) -> Document | None:
     """Write what the `output_selection` of a part selects of the values to its `member_selection`.
 
     What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
@@ -268,7 +268,7 @@ def write_part(
         return _written(writer, threads)
 
 
-def _written(writer: ChunkWriter, threads: int) -> StoredMetadata | None:
+def _written(writer: ChunkWriter, threads: int) -> Document | None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
         run_in_threads(writer.take, writer.write, threads, give_up=writer.give_up)

@@ -14,9 +14,9 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain, count
 from math import prod
@@ -50,7 +50,7 @@ from intarsia.errors import ReadError
 from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
-    from intarsia.engine.array_handle import StoredMetadata
+    from intarsia.engine.array_handle import Document
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember
@@ -64,8 +64,8 @@ type Pieces = list[Any]
 type Stored = list[tuple[str, Encoded | None]]
 """Keys and the values to store there; None removes a value."""
 
-type Look = Callable[[], Coroutine[Any, Any, StoredMetadata]]
-"""Asks the store what it says about the array."""
+type Look = Callable[[], Coroutine[Any, Any, Document]]
+"""Asks the store for the metadata of the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
 
@@ -161,8 +161,8 @@ class AsyncWriter:
 
     def __init__(self, store: Store, look: Look | None = None) -> None:
         self._store, self._look = store, look
-        self.stored: StoredMetadata | None = None
-        """What the store said after a batch was stored, if it was read then."""
+        self.stored: Document | None = None
+        """The metadata after a batch was stored, if it was read then."""
         self._running: deque[Future[None]] = deque()
         self._begun: list[Future[None]] = []
         self._lock = threading.Lock()
@@ -224,19 +224,6 @@ async def _all(storing: Sequence[Awaitable[None]]) -> None:
         raise
 
 
-def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> AbstractContextManager[None]:
-    """Hold all shards that a write into this part stores again; of an array without shards, nothing."""
-    return lock_objects(source.array.store, source.path, _touched(source, part, points))
-
-
-def _touched(source: PreparedMember, part: RegionPart, points: bool) -> Iterable[tuple[int, ...]]:
-    """The shards that a write into this part stores again."""
-    object_shape = source.stored_object_shape
-    if object_shape is None or source.array.shards is None:
-        return ()
-    return touched_chunks(part.member_selection, object_shape, points=points)
-
-
 locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 """A lock for every key that somebody holds or waits for, and no others."""
 
@@ -254,23 +241,19 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def lock_objects(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> Iterator[None]:
-    """Hold these stored objects of the array at `path`.
+def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> Iterator[None]:
+    """Hold all shards that a write into this part stores again; of an array without shards, nothing.
 
     All who hold several take them in the same order, so that none waits for another in a circle. Stores are
-    told apart by their roots: a copy of a handle, or of a store, means the same objects.
-
-    >>> with lock_objects(None, "a/m-1", [(1, 0), (0, 0)]):
-    ...     len(locks)
-    2
-    >>> len(locks)
-    0
+    told apart by their roots: a copy of a handle, or of a store, means the same shards.
     """
-    root = str(getattr(store, "root", ""))
+    root, shape, touched = str(getattr(source.array.store, "root", "")), source.stored_object_shape, []
+    if shape is not None and source.array.shards is not None:
+        touched = sorted(touched_chunks(part.member_selection, shape, points=points))
     with ExitStack() as stack:
-        for index in sorted(set(indices)):
+        for index in touched:
             with _guard:
-                lock = locks.setdefault((root, path, index), threading.Lock())
+                lock = locks.setdefault((root, source.path, index), threading.Lock())
             stack.enter_context(lock)
         yield
 
@@ -303,8 +286,8 @@ class ChunkWriter:
         self._own = threading.local()
 
     @property
-    def stored(self) -> StoredMetadata | None:
-        """What the store said after everything was stored, if it was read then."""
+    def stored(self) -> Document | None:
+        """The metadata after everything was stored, if it was read then."""
         return self._async_writer.stored
 
     def take(self) -> Ints | None:

@@ -15,7 +15,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import is_immutable
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
-from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
+from intarsia.engine.array_handle import ArrayHandle, ArrayState, Document
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
@@ -150,10 +150,10 @@ class LogicalArrayHandle(ArrayHandle[Members]):
                 self.state = ArrayState(manifest, members)
             self._fetcher = None
 
-    async def look(self) -> StoredMetadata:
-        """What the store now says about the array, for a writer whose bytes this event loop just stored."""
+    async def look(self) -> Document:
+        """The metadata as it is now, for a writer whose bytes this event loop just stored."""
         document = await self.group.store.get(self.document_key, default_buffer_prototype())
-        return StoredMetadata(None if document is None else document.to_bytes())
+        return b"" if document is None else document.to_bytes()
 
     def is_described_by(self, document: bytes, state: ArrayState[Members]) -> bool:
         return state.manifest.matches(document)
