@@ -66,7 +66,7 @@ class BoundedCache[K: Hashable, V]:
             self.nbytes -= self._size(self._values.popitem(last=False)[1])
 
 
-class ChunkCache:
+class ChunkCache(BoundedCache[tuple[str, int], np.ndarray[Any, Any]]):
     """The most recently used chunks, up to a number of bytes.
 
     Members keep their names for ever, and a chunk of a snapshot keeps its content: a path and a position are
@@ -77,28 +77,19 @@ class ChunkCache:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._chunks = BoundedCache[tuple[str, int], np.ndarray[Any, Any]](most_bytes, attrgetter("nbytes"))
-
-    @property
-    def nbytes(self) -> int:
-        """The current number of bytes."""
-        return self._chunks.nbytes
-
-    def get(self, source: EngineMember, chunk: int) -> np.ndarray[Any, Any] | None:
-        """A chunk, if it is kept; it must not be changed."""
-        return self._chunks.get((source.path, chunk))
+        super().__init__(most_bytes, attrgetter("nbytes"))
 
     def keep(self, source: EngineMember, chunk: int, values: Values) -> None:
         """Keep a copy of a chunk; the least recently used chunks make room for it."""
-        if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
-            self._chunks.put((source.path, chunk), values.copy())
+        if isinstance(values, np.ndarray) and values.nbytes <= self._limit:
+            self.put((source.path, chunk), values.copy())
 
     def place(self, work: ChunkPlan) -> None:
         """Put the kept chunks of a part into its output; they need not be fetched any more."""
-        chunks = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
-        here = np.array([k for k, values in chunks.items() if values is not None], dtype=np.int64)
+        path, chunks = work.source.path, work.chunks
+        kept = {k: self.get((path, int(chunks[k]))) for k in work.present.tolist()}
+        here = np.array([k for k, values in kept.items() if values is not None], dtype=np.int64)
         if not here.size:
             return
-        work.put_each((chunks[k] for k in here.tolist()), here)
+        work.put_each((kept[k] for k in here.tolist()), here)
         work.present = work.present[~np.isin(work.present, here)]  # in the order they are fetched in
