@@ -63,7 +63,6 @@ from intarsia.engine.fetch.virtual import (
 )
 from intarsia.engine.thread_pool import run_in_threads
 from intarsia.errors import ChunkDecodeError
-from intarsia.extras import is_installed
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -232,15 +231,6 @@ def _table(chunks: ChunkTable, source: EngineMember) -> References:
     )
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """What reading a file of the repository may raise."""
-    if not is_installed("obstore"):
-        return FormatError, OSError
-    from obstore.exceptions import BaseError
-
-    return FormatError, OSError, BaseError
-
-
 type ReferenceKey = tuple[str, tuple[int, ...]]
 """What tells the chunks of members apart; two handles may see one array with different shapes."""
 
@@ -372,7 +362,7 @@ class IcechunkSession:
             place = self._repository.prefix, name
             snapshot = _snapshots.get_or_make(place, lambda: Snapshot(read(f"snapshots/{name}")))
             return read_checksums(read, snapshot, path, ndim)
-        except _failures():
+        except (FormatError, OSError):
             return None
 
     def _containers(self, table: References, object_index: Ints) -> set[Container | None]:

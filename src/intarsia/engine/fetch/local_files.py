@@ -14,22 +14,20 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.storage import LocalStore
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
-from intarsia.engine.fetch.byte_ranges import FILES, coalesce_ranges, coalesce_spans
+from intarsia.engine.fetch.byte_ranges import FILES, coalesce_ranges
 from intarsia.engine.fetch.store import (
     ByteRanges,
-    Cost,
     DeferredBytes,
     Encoded,
     FileSpan,
     OpaqueStore,
     PendingBytes,
-    cost_of,
 )
 from intarsia.engine.fetch.symlinks import CheckedFolders
 from intarsia.errors import IntarsiaError, signal_failure
@@ -140,38 +138,22 @@ of up to two seconds. Its index is not kept."""
 _NO_ENTRY = int(ABSENT)
 
 
-class FileStamp(NamedTuple):
-    """What the system says about an open file; if it says the same again, the file has not changed."""
-
-    device: int
-    inode: int
-    nbytes: int
-    modified: int
-    """When the file was written to, which anybody may set."""
-    changed: int
-    """When the file, or its name, was changed, which nobody may set."""
-
-    @classmethod
-    def of(cls, file: int) -> FileStamp:
-        """The stamp of an open file."""
-        status = os.fstat(file)
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-    @property
-    def shows_changes(self) -> bool:
-        """Whether any change from now on will show."""
-        return time.time_ns() - max(self.modified, self.changed) > SETTLED_NS
-
-
 def index_of(file: int, shards: Shards, object_index: int) -> Any:
-    """The offset and length of every inner chunk of an open shard, either kept from before or read."""
-    stamp = FileStamp.of(file)
+    """The offset and length of every inner chunk of an open shard, either kept from before or read.
+
+    The index is kept with what the system says about the file; if it says the same again, the file has not
+    changed. Anybody may set the time at which a file was modified, but nobody the one at which its status
+    changed.
+    """
+    status = os.fstat(file)
+    times = status.st_mtime_ns, status.st_ctime_ns
+    stamp = status.st_dev, status.st_ino, status.st_size, *times
     entries = shards.known_index(object_index, stamp)
     if entries is None:
-        is_safe = stamp.shows_changes  # before it is read: any later change is younger
+        shows_changes = time.time_ns() - max(times) > SETTLED_NS  # seen before it is read
         form = shards.form
-        entries = form.decode(read_exactly(file, max(0, form.start(stamp.nbytes)), form.nbytes))
-        if is_safe:
+        entries = form.decode(read_exactly(file, max(0, form.start(status.st_size)), form.nbytes))
+        if shows_changes:
             shards.remember_index(object_index, entries, stamp)
     return entries
 
@@ -247,12 +229,10 @@ class LocalFiles(OpaqueStore):
     in_threads = is_near = True
     looks_into_shards = True
     name = "local files"
+    limits = FILES
 
     def __init__(self, store: LocalStore) -> None:
         self._folders = CheckedFolders(os.fspath(store.root))
-
-    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        return cost_of(coalesce_spans(spans, FILES)[0])
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))

@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from intarsia._compat import event_loop, store_supports_sync_io
-from intarsia.engine.fetch.byte_ranges import coalesce_spans
+from intarsia.engine.fetch.byte_ranges import REMOTE, Limits, coalesce_spans
 from intarsia.file_io import read_exactly, read_rest
 from intarsia.parallel import check_store
 
@@ -158,12 +158,17 @@ class OpaqueStore:
     is_current = True
     looks_into_shards = False
     supports_ranges = True
+    limits: Limits | None = None
+    """How far ranges are joined, if they are."""
 
     def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Self, None]]:
         return [(self, None)] * len(sources)
 
     def request_numbers(self, spans: Sequence[ByteRanges]) -> None:
         return None
+
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
+        return cost_of(spans if self.limits is None else coalesce_spans(spans, self.limits)[0])
 
 
 class DeferredBytes:
@@ -190,9 +195,6 @@ class SynchronousStore(OpaqueStore):
         self._store: Any = store
         self.supports_ranges = type(store) is not MemoryStore
         self.name = f"{type(store).__name__}, in threads"
-
-    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        return cost_of(spans)
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
@@ -238,16 +240,15 @@ class LoopFetch:
 class ConcurrentStore(OpaqueStore):
     """A store that only works on an event loop: zip files, object stores, HTTP."""
 
+    limits: Limits = REMOTE
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
         self.name = f"{type(store).__name__}, concurrently"
 
-    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        return cost_of(coalesce_spans(spans)[0])
-
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
-        ranges, parts = coalesce_spans(spans)
+        ranges, parts = coalesce_spans(spans, self.limits)
         return LoopFetch(self._get(list(requests_of(ranges)), parts))
 
     async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:

@@ -59,13 +59,17 @@ class Container:
         return object_path(url)[len(self._path) :]
 
     def read(self, name: str) -> bytes:
-        """The content of a small file below the prefix."""
+        """The content of a small file below the prefix; raises OSError if it cannot be read."""
         if self.is_local:
             with open(f"/{self._path}{name}", "rb") as file:
                 return file.read()
         import obstore
+        from obstore.exceptions import BaseError
 
-        return bytes(obstore.get(self.store, self._path + name).bytes())
+        try:
+            return bytes(obstore.get(self.store, self._path + name).bytes())
+        except BaseError as error:
+            raise OSError(str(error)) from error
 
 
 @dataclass(frozen=True)
