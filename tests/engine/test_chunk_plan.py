@@ -56,7 +56,9 @@ def made(part, chosen, sizes, counts, points=False):
     array = zarr.create_array({}, shape=shape, chunks=sizes, dtype="i8", compressors=None)
     values = np.arange(1, np.prod(shape) + 1).reshape(shape)
     array[...] = values
-    return ChunkPlan(part, PreparedMember.of("m", array), points, counts), array, values
+    work = ChunkPlan(part, PreparedMember.of("m", array), points)
+    work.out = np.empty(counts, dtype=int)
+    return work, array, values
 
 
 @given(st.lists(axes(), min_size=1, max_size=3), st.data())

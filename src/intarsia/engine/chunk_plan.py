@@ -120,14 +120,13 @@ class ChunkPlan:
         part: RegionPart,
         source: EngineMember,
         points: bool,
-        out_shape: tuple[int, ...],
         packing: Packing | Packings | None = None,
     ) -> None:
-        self.part, self.source, self.out_shape = part, source, out_shape
+        self.part, self.source = part, source
         self.packing = packing
         """How numbers become values; one packing per region if the part is a strip."""
         self.out: Values = None
-        """The array that is read into, with the axes of the member; set once it is allocated."""
+        """The array that is read into or written from, with the axes of the member; set once it is there."""
         self.locations: ChunkLocations | None = None
         self.inner: tuple[Ints, Ints] | None = None
         """The shard of each chunk, and the chunk's position in it, if the fetcher looks it up."""
@@ -322,7 +321,7 @@ class ChunkPlan:
         targets = zip(*([axis.target[k] for k in column] for axis, column in cut), strict=True)
         insides = zip(*([axis.inside[k] for k in column] for axis, column in cut), strict=True)
         if self._gather:
-            shape, onto = self.source.chunk_shape, self._shape_onto
+            shape, onto = self.source.chunk_shape, self.out.shape
             for target, inside in zip(targets, insides, strict=True):
                 yield outer_index(target, onto), outer_index(inside, shape)
             return
@@ -334,11 +333,7 @@ class ChunkPlan:
         """Where the whole part goes in the output."""
         if self._points is not None:
             return self.part.output_selection
-        return outer_index(self.part.output_selection, self._shape_onto)
-
-    @property
-    def _shape_onto(self) -> tuple[int, ...]:
-        return self.part.shape_onto(self.out_shape)
+        return outer_index(self.part.output_selection, self.out.shape)
 
     def put(self, values: Values, target: Any, inside: Any, packing: Packing | None) -> None:
         """Put what is taken from a decoded chunk where it belongs."""

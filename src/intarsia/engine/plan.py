@@ -129,12 +129,6 @@ class RegionPart:
         """The output, or the values to write, with the axes of the member; the same memory."""
         return out if self.view is None else self.view.onto(out, self.at)
 
-    def shape_onto(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an output of this shape, with the axes of the member."""
-        if self.view is None:
-            return shape
-        return tuple(1 if axis.source is None else shape[axis.source] for axis in self.view.axes)
-
 
 @dataclass(frozen=True, slots=True)
 class SelectionPlan:

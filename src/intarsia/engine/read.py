@@ -152,7 +152,7 @@ class Read:
                 raise
             if isinstance(source, EngineMember):
                 packing = None if manifest.is_plain else state.packings_of(part)
-                self.chunk_plans.append(ChunkPlan(part, source, points, self._shape, packing))
+                self.chunk_plans.append(ChunkPlan(part, source, points, packing))
             elif part.strip is not None:  # zarr reads for one packing at a time
                 self.prepare(look_up_later=look_up_later)
                 return

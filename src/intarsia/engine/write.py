@@ -258,13 +258,14 @@ def write_part(
     ):
         write_part_by_zarr(source, part, values, points=points)
         return None
-    work = ChunkPlan(part, source, points, values.shape)
+    work = ChunkPlan(part, source, points)
+    work.out = values
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
-        return _written(ChunkWriter(work, values, threads, config.window, look), threads)
+        return _written(ChunkWriter(work, threads, config.window, look), threads)
     check_store(source.array.store)
     with lock_shards(source, part, points=points):
-        writer = ShardWriter(work, values, threads, config.window, look, source.shards)
+        writer = ShardWriter(work, threads, config.window, look, source.shards)
         return _written(writer, threads)
 
 

@@ -261,10 +261,8 @@ def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> It
 class ChunkWriter:
     """Encodes batches of chunks of one part, and stores them."""
 
-    def __init__(
-        self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None = None
-    ) -> None:
-        self._work, self._values, self._source = work, values, work.source
+    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None) -> None:
+        self._work, self._source = work, work.source
         self._encoder = work.source.encoder
         store = work.source.array.store_path.store
         self._writer = store_writer(store)
@@ -346,7 +344,7 @@ class ChunkWriter:
             encoded = stored()
             if encoded is None:
                 return None
-            values: Values = np.empty(source.chunk_shape, dtype=self._values.dtype)
+            values: Values = np.empty(source.chunk_shape, dtype=self._work.out.dtype)
             with working_on(index):
                 source.decoder.place(
                     encoded, values, (slice(None),) * values.ndim or ..., None, self._scratch
@@ -362,7 +360,7 @@ class ChunkWriter:
 
     def _encoded(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Any:
         """The stored bytes of a chunk; None if there are none."""
-        source, values = self._source, self._values[target]
+        source, values = self._source, self._work.out[target]
         if inside is not None:
             if before is None:
                 before = np.full(source.chunk_shape, source.fill_value, dtype=values.dtype)
@@ -414,9 +412,7 @@ def _chunk_before(shard: _OpenShard, position: tuple[int, ...]) -> Encoded | Non
 class ShardWriter(ChunkWriter):
     """The same for chunks in shards: the thread that encodes the last chunk of a shard stores it."""
 
-    def __init__(
-        self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None, shards: Shards
-    ) -> None:
+    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None, shards: Shards) -> None:
         self._form, self._order = shards.form, written_order(shards)
         self._object_index, within = shard_positions(work.source, shards, work.chunks)
         every = list(np.ndindex(shards.per_shard))
@@ -434,7 +430,7 @@ class ShardWriter(ChunkWriter):
         kept = work.source.decoder.nbytes * prod(shards.per_shard) // counts
         work.nbytes = np.where(whole, work.source.decoder.nbytes, kept)[where]
         self._open: dict[int, _OpenShard] = {}
-        super().__init__(work, values, threads, window, look)
+        super().__init__(work, threads, window, look)
         self._retains_buffers = True
 
     def write(self, positions: Ints) -> None:
