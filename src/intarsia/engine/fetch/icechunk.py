@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -124,34 +124,24 @@ class References:
     """The bytes of inlined chunks, by row."""
 
     file: Ints
-    """Number of the file in `files`; -1 for chunks that are not virtual."""
-
-    files: list[tuple[str, Checksum]] = field(repr=False)
-    """The URLs of files elsewhere; with their checksums, once those are known."""
+    """Number of the file in the session's `sources`; -1 for chunks that are not virtual."""
 
     is_complete: bool
     """Whether every chunk of the grid is stored, so that its position is its row."""
 
-    checksums_are_known: bool | None = None
-    """Whether `files` has all checksums; without them, only Icechunk reads these files. None if it was not
-    tried yet to find them out."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether there is nothing more to find out."""
-        return self.checksums_are_known is not None or not self.files
+    checksums_are_known: bool | None
+    """Whether the files are known with their checksums; without them, only Icechunk reads these files. None
+    if it was not tried yet to find them out."""
 
     @cached_property
     def kinds(self) -> frozenset[int]:
         """Where chunks are: in files of the repository, elsewhere, or inlined."""
         return frozenset(np.unique(self.kind).tolist())
 
-    def urls(self, object_index: Ints) -> list[str]:
-        """The URLs of the files that hold the virtual ones of these chunks."""
+    def files(self, object_index: Ints) -> Ints:
+        """The number of the file of each of these chunks; -1 for those that are not virtual or not stored."""
         rows = self.rows(object_index)
-        rows = rows[rows >= 0]
-        numbers = np.unique(self.file[rows[self.kind[rows] == VIRTUAL]])
-        return [self.files[number][0] for number in numbers.tolist()]
+        return np.where(rows >= 0, self.file[rows], -1) if self.file.size else rows
 
     def rows(self, object_index: Ints) -> Ints:
         """The row of each position in the grid, -1 for chunks that are not stored."""
@@ -176,18 +166,20 @@ class References:
         columns = self.file[own], self.offset[own], self.nbytes[own]
         return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
-    def with_checksums(self, checksums: dict[int, Checksum]) -> References:
+    def with_checksums(self, checksums: dict[int, Checksum], sources: ReferencedFiles) -> References:
         """The same, with the checksums of chunks by position."""
-        number = np.full(self.object_index.shape, -1, dtype=np.int64)
-        numbers: dict[tuple[str, Checksum], int] = {}
-        own = np.flatnonzero(self.file >= 0)
-        each = zip(own.tolist(), self.object_index[own].tolist(), self.file[own].tolist(), strict=True)
-        for row, position, file in each:
-            if position not in checksums:
-                return replace(self, checksums_are_known=False)
-            known = self.files[file][0], checksums[position]
-            number[row] = numbers.setdefault(known, len(numbers))
-        return replace(self, file=number, files=list(numbers), checksums_are_known=True)
+        file, own = self.file.copy(), np.flatnonzero(self.file >= 0)
+        each = zip(self.object_index[own].tolist(), file[own].tolist(), strict=True)
+        try:
+            pairs = [(n, checksums[position]) for position, n in each]
+        except KeyError:
+            return replace(self, checksums_are_known=False)
+        numbers = {
+            (n, checksum): sources.number_of(sources.named[n][0], checksum)
+            for n, checksum in dict.fromkeys(pairs)
+        }
+        file[own] = [numbers[pair] for pair in pairs]
+        return replace(self, file=file, checksums_are_known=True)
 
     def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
@@ -206,7 +198,7 @@ def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
     return inside, object_index
 
 
-def _table(chunks: ChunkTable, source: EngineMember) -> References:
+def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
     inside, object_index = _positions(chunks.index, source)
     order = np.argsort(object_index, kind="stable")
@@ -220,14 +212,15 @@ def _table(chunks: ChunkTable, source: EngineMember) -> References:
     row_of[rows] = np.arange(rows.size)
     inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
     file = np.full(rows.shape, -1, dtype=np.int64)
-    numbers: dict[str, int] = {}
-    for k in np.flatnonzero(kind == VIRTUAL).tolist():
-        file[k] = numbers.setdefault(chunks.location[rows[k]], len(numbers))
-    files: list[tuple[str, Checksum]] = [(location, None) for location in numbers]
+    virtual = np.flatnonzero(kind == VIRTUAL)
+    urls = [chunks.location[row] for row in rows[virtual].tolist()]
+    numbers = {url: sources.number_of(url) for url in dict.fromkeys(urls)}
+    file[virtual] = [numbers[url] for url in urls]
     columns = chunks.offset[rows], chunks.nbytes[rows]
     is_complete = object_index.size == source.object_count
+    known = None if virtual.size else False
     return References(
-        object_index, kind, np.array(names, dtype="S"), *columns, inlined, file, files, is_complete
+        object_index, kind, np.array(names, dtype="S"), *columns, inlined, file, is_complete, known
     )
 
 
@@ -247,8 +240,11 @@ class IcechunkSession:
         self.folder = folder if folder is not None and folder.is_dir() else None
         """The directory of a repository on this machine, if its files can be read."""
         self.is_near = self.folder is not None
-        self._access: SourceAccess | None = store.shared.access
-        self._repository = None if self._access is None else self._access.repository
+        access: SourceAccess | None = store.shared.access
+        declared = store.session.config.virtual_chunk_containers or ()
+        self.sources = ReferencedFiles(declared, access)
+        """The files elsewhere that the repository may refer to."""
+        self._repository = None if access is None else access.repository
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
             if (chunks := self.folder / "chunks").is_symlink():
@@ -271,11 +267,6 @@ class IcechunkSession:
     @property
     def is_current(self) -> bool:
         return self.immutable or not self.store.is_immutable
-
-    @cached_property
-    def sources(self) -> ReferencedFiles:
-        """The files elsewhere that the repository may refer to."""
-        return ReferencedFiles(self.store.session.config.virtual_chunk_containers or (), self._access)
 
     def references(self, source: EngineMember) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
@@ -313,14 +304,13 @@ class IcechunkSession:
         if table is None:
             is_small = source.object_count <= MAX_CHUNKS_LISTED
             return self.immutable and (is_small or object_index.size * WORTH_LISTING >= source.object_count)
-        return (
-            not table.is_final
-            and any(self._containers(table, object_index))
-            and (
-                self.is_near
-                or table.saves(object_index) >= WORTH_CHECKSUMS
-                or any(url.startswith("http") for url in table.urls(object_index))
-            )
+        if table.checksums_are_known is not None or self._repository is None:
+            return False
+        direct = [file.url for file in self._files(table, object_index) if file.container is not None]
+        return bool(direct) and (
+            self.is_near
+            or table.saves(object_index) >= WORTH_CHECKSUMS
+            or any(url.startswith("http") for url in direct)
         )
 
     def _look_up(self, needed: tuple[EngineMember, Ints]) -> None:
@@ -329,16 +319,16 @@ class IcechunkSession:
         table = self.references(source)
         if table is None:
             chunks = chunk_table(self.store, source.path, len(source.object_grid))
-            table = self._keep(source, _table(chunks, source))
+            table = self._keep(source, _table(chunks, source, self.sources))
         if self._lacks(table, source, object_index):
             self._keep(source, self._with_checksums(source, table))
 
     def _keep(self, source: EngineMember, table: References) -> References:
-        """Keep a table, but replace none that says as much: another thread may have begun to use it, and a
-        later one may lack its checksums. Returns the one that is kept."""
+        """Keep a table, but replace none that says all: another thread may have begun to use it. Returns the
+        one that is kept."""
         with self._knowing:
             known = self.references(source)
-            if known is None or (table.is_final and not known.is_final):
+            if known is None or known.checksums_are_known is None:
                 known = self._references[source.path, source.object_grid] = table
             return known
 
@@ -347,10 +337,10 @@ class IcechunkSession:
         array. Unknown ones are left out: Icechunk will check those chunks."""
         known = self.checksums(source.path, len(source.object_grid))
         if known is None:
-            return table.with_checksums({})
+            return replace(table, checksums_are_known=False)
         inside, object_index = _positions(known.chunk, source)
         found = (known.checksum[row] for row in inside.tolist())
-        return table.with_checksums(dict(zip(object_index.tolist(), found, strict=True)))
+        return table.with_checksums(dict(zip(object_index.tolist(), found, strict=True)), self.sources)
 
     def checksums(self, path: str, ndim: int) -> Checksums | None:
         """The checksums of an array's virtual chunks; None if the files of the repository do not show them:
@@ -365,11 +355,9 @@ class IcechunkSession:
         except (FormatError, OSError):
             return None
 
-    def _containers(self, table: References, object_index: Ints) -> set[Container | None]:
-        """The containers of virtual chunks; None is among them if some may not be read directly."""
-        if self._repository is None:
-            return {None}
-        return {self.sources.container_of(url) for url in table.urls(object_index)}
+    def _files(self, table: References, object_index: Ints) -> list[ReferencedFile]:
+        """The files elsewhere that hold some of these chunks."""
+        return [self.sources.file(n) for n in np.unique(table.files(object_index)).tolist() if n >= 0]
 
     def _fetcher_for(self, table: References, object_index: Ints) -> Fetcher:
         """The way to get these chunks: files and memory before requests."""
@@ -377,12 +365,12 @@ class IcechunkSession:
         if VIRTUAL not in table.kinds:
             own = self._chunk_files if NATIVE in table.kinds else self._inlined
             return own if can_read else self._batches
-        containers = self._containers(table, object_index) if table.checksums_are_known else {None}
-        are_local = all(each.is_local for each in containers if each is not None)
-        if can_read and CAN_READ_FILES and None not in containers and are_local:
+        files = self._files(table, object_index)
+        kinds = {file.is_local for file in files} if table.checksums_are_known else {None}
+        if can_read and CAN_READ_FILES and kinds <= {True}:
             return self._source_files
-        self._check_links_of(table.urls(object_index))
-        return self._batches if are_local else self._source_objects
+        self._check_links_of(file.url for file in files)
+        return self._source_objects if False in kinds else self._batches
 
     def check_links(self, path: str, *, many: bool = False) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
@@ -455,13 +443,12 @@ class FileRanges(NamedTuple):
     """Ranges of files elsewhere, for everything requested, in order."""
 
     owner: Ints
-    """Number of the file in `files`; -1 for what is not read from such a file."""
+    """Number of the file in the session's `sources`; -1 for what is not read from such a file."""
 
     start: Ints
     """The first byte of each range in its file."""
 
     nbytes: Ints
-    files: list[ReferencedFile]
 
     @classmethod
     def of(
@@ -472,28 +459,17 @@ class FileRanges(NamedTuple):
         *,
         local: bool,
     ) -> FileRanges:
-        """What is read from files of this machine, or from elsewhere. Files are numbered afresh: members
-        that share a file share its number."""
-        numbers: dict[tuple[str, Any], int] = {}
-        files: list[ReferencedFile] = []
+        """What is read from files of this machine, or from elsewhere."""
         columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
         for table, item in zip(tables, spans, strict=True):
             if table is None or not table.checksums_are_known:
                 columns.append((np.full(item.object_index.shape, -1), item.object_index, item.object_index))
                 continue
-            rows = table.rows(item.object_index)
-            used, where = np.unique(np.where(rows >= 0, table.file[rows], -1), return_inverse=True)
-            shared = np.full(used.shape, -1, dtype=np.int64)
-            for k, number in enumerate(used.tolist()):
-                url, checksum = table.files[number] if number >= 0 else ("", None)
-                container = sources.container_of(url) if number >= 0 else None
-                if container is not None and container.is_local == local:
-                    shared[k] = numbers.setdefault((url, checksum), len(files))
-                    if shared[k] == len(files):
-                        files.append(ReferencedFile(url, container, checksum))
-            columns.append((shared[where], *table.places(rows, item)))
-        owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return cls(owner, start, nbytes, files)
+            used, where = np.unique(table.files(item.object_index), return_inverse=True)
+            is_read = [n >= 0 and sources.file(n).is_local is local for n in used.tolist()]
+            owner = np.where(is_read, used, -1)[where]
+            columns.append((owner, *table.places(table.rows(item.object_index), item)))
+        return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
     def coalesce(self, spans: Sequence[ByteRanges], limits: Limits) -> tuple[Ints, RangeRequests]:
         """The positions of what is read from files, and the requests for it: those that the spans name, if
@@ -610,7 +586,7 @@ class SessionFiles(_SessionFetcher):
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
         columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
         places = ((item, slice(i, i + 1)) for item in spans for i in range(item.object_index.size))
-        current, content, sources = -1, b"", OpenSource(ranges.files)
+        current, content, sources = -1, b"", OpenSource(self._session.sources)
         try:
             for (item, at), number, first, length in zip(places, *columns, strict=True):
                 if number < 0:
@@ -646,7 +622,7 @@ class SessionRequests(_SessionFetcher):
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self._session.store)
         _, ranges = self._ranges(spans)
-        if ranges is not None and ranges.files:
+        if ranges is not None and (ranges.owner >= 0).any():
             return LoopFetch(self._get_objects(spans, ranges))
         requests, parts = coalesce_spans(spans)
         return LoopFetch(self._get(list(requests_of(requests)), parts))
@@ -661,7 +637,8 @@ class SessionRequests(_SessionFetcher):
         rest = np.flatnonzero(ranges.owner < 0).tolist()
         columns = (column.tolist() for column in (requests.owner, requests.first, requests.last))
         transfers = [
-            self._request(ranges.files[owner], *place) for owner, *place in zip(*columns, strict=True)
+            self._request(self._session.sources.file(owner), *place)
+            for owner, *place in zip(*columns, strict=True)
         ]
         others, *contents = await asyncio.gather(self._session.get_all([keys[k] for k in rest]), *transfers)
         for k, item in zip(rest, others, strict=True):

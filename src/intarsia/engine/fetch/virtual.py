@@ -11,6 +11,7 @@ with every answer.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -91,6 +92,10 @@ class ReferencedFiles:
         self._prefixes = sorted(declared, key=len, reverse=True)  # Icechunk takes the longest that matches
         self._direct = {} if access is None else access.containers
         self._known: dict[str, Container | None] = {}
+        self.named: list[tuple[str, Checksum]] = []
+        """The URLs and checksums of all files with a number; all arrays of the session share them."""
+        self._numbers: dict[tuple[str, Checksum], int] = {}
+        self._adding = threading.Lock()
         # If it is not known what Icechunk may read, it might be anything that is declared.
         local = self._prefixes if access is None else self._direct
         self._local = {prefix: Container(prefix) for prefix in local if prefix.startswith("file://")}
@@ -104,6 +109,20 @@ class ReferencedFiles:
             container = self._direct.get(self._prefix_of(url))
             self._known[url] = container if container is not None and is_plain(url) else None
         return self._known[url]
+
+    def number_of(self, url: str, checksum: Checksum = None) -> int:
+        """The number of a file, which gets one if it has none yet."""
+        with self._adding:
+            number = self._numbers.get((url, checksum))
+            if number is None:
+                self.named.append((url, checksum))
+                number = self._numbers[url, checksum] = len(self.named) - 1
+            return number
+
+    def file(self, number: int) -> ReferencedFile:
+        """The file with this number."""
+        url, checksum = self.named[number]
+        return ReferencedFile(url, self.container_of(url), checksum)
 
     @property
     def are_local(self) -> bool:
@@ -159,16 +178,21 @@ class ReferencedFile(NamedTuple):
     """A file outside the repository that holds chunks, as it was when they were referred to."""
 
     url: str
-    container: Container
-    """How to read it."""
+    container: Container | None
+    """How to read it; None if only Icechunk may read it."""
     checksum: Checksum = None
+
+    @property
+    def is_local(self) -> bool | None:
+        """Whether it is read from this machine; None if only Icechunk may read it."""
+        return None if self.container is None else self.container.is_local
 
 
 class OpenSource:
     """The one file that is open while source files of this machine are read one after the other."""
 
-    def __init__(self, files: list[ReferencedFile]) -> None:
-        self._files = files
+    def __init__(self, sources: ReferencedFiles) -> None:
+        self._sources = sources
         self._number, self._descriptor = -1, -1
 
     def open(self, number: int) -> int:
@@ -176,7 +200,8 @@ class OpenSource:
         if number == self._number:
             return self._descriptor
         self.close()
-        url, container, checksum = self._files[number]
+        url, container, checksum = self._sources.file(number)
+        assert container is not None
         file = container.folders.open(container.key(url))
         # Icechunk makes ETags of its own for comparison; times it keeps as whole seconds, rounded up.
         if isinstance(checksum, str) or (
@@ -199,6 +224,7 @@ async def request_bytes(file: ReferencedFile, first: int, last: int) -> Any:
     from obstore.exceptions import BaseError, GenericError
 
     url, container, checksum = file
+    assert container is not None
     options: Any = {"range": (first, last)}
     if isinstance(checksum, int):
         options["if_unmodified_since"] = datetime.fromtimestamp(checksum, tz=UTC)
