@@ -171,14 +171,11 @@ class References:
         file, own = self.file.copy(), np.flatnonzero(self.file >= 0)
         each = zip(self.object_index[own].tolist(), file[own].tolist(), strict=True)
         try:
-            pairs = [(n, checksums[position]) for position, n in each]
+            named = [(sources.named[number][0], checksums[position]) for position, number in each]
         except KeyError:
             return replace(self, checksums_are_known=False)
-        numbers = {
-            (n, checksum): sources.number_of(sources.named[n][0], checksum)
-            for n, checksum in dict.fromkeys(pairs)
-        }
-        file[own] = [numbers[pair] for pair in pairs]
+        numbers = sources.numbers(named)
+        file[own] = [numbers[each] for each in named]
         return replace(self, file=file, checksums_are_known=True)
 
     def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
@@ -213,9 +210,9 @@ def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles) -
     inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
     file = np.full(rows.shape, -1, dtype=np.int64)
     virtual = np.flatnonzero(kind == VIRTUAL)
-    urls = [chunks.location[row] for row in rows[virtual].tolist()]
-    numbers = {url: sources.number_of(url) for url in dict.fromkeys(urls)}
-    file[virtual] = [numbers[url] for url in urls]
+    named: list[tuple[str, Checksum]] = [(chunks.location[row], None) for row in rows[virtual].tolist()]
+    numbers = sources.numbers(named)
+    file[virtual] = [numbers[each] for each in named]
     columns = chunks.offset[rows], chunks.nbytes[rows]
     is_complete = object_index.size == source.object_count
     known = None if virtual.size else False
@@ -319,18 +316,13 @@ class IcechunkSession:
         table = self.references(source)
         if table is None:
             chunks = chunk_table(self.store, source.path, len(source.object_grid))
-            table = self._keep(source, _table(chunks, source, self.sources))
+            table = _table(chunks, source, self.sources)
         if self._lacks(table, source, object_index):
-            self._keep(source, self._with_checksums(source, table))
-
-    def _keep(self, source: EngineMember, table: References) -> References:
-        """Keep a table, but replace none that says all: another thread may have begun to use it. Returns the
-        one that is kept."""
+            table = self._with_checksums(source, table)
         with self._knowing:
             known = self.references(source)
-            if known is None or known.checksums_are_known is None:
-                known = self._references[source.path, source.object_grid] = table
-            return known
+            if known is None or known.checksums_are_known is None:  # one that says all is never replaced
+                self._references[source.path, source.object_grid] = table
 
     def _with_checksums(self, source: EngineMember, table: References) -> References:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
@@ -352,7 +344,7 @@ class IcechunkSession:
             place = self._repository.prefix, name
             snapshot = _snapshots.get_or_make(place, lambda: Snapshot(read(f"snapshots/{name}")))
             return read_checksums(read, snapshot, path, ndim)
-        except (FormatError, OSError):
+        except (FormatError, IndexError, OSError):
             return None
 
     def _files(self, table: References, object_index: Ints) -> list[ReferencedFile]:

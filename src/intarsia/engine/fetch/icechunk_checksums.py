@@ -4,13 +4,13 @@ Icechunk compares the checksum of a reference, an ETag or a time, with the file 
 reader of several chunks in one request must compare the same, and no call of Icechunk returns a checksum. Its
 files do: a snapshot names the manifests of an array, and a manifest holds the references. Both are documented
 FlatBuffers after a header of 39 bytes (https://icechunk.io/en/stable/reference/spec/), in versions 1 and 2 of
-the format. Anything that looks different is a `FormatError`, and its chunks are left to Icechunk.
+the format. Anything that looks different is a `FormatError`; if an offset points outside, NumPy raises
+IndexError. Such chunks are left to Icechunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -80,15 +80,6 @@ def body_of(content: bytes, kind: int) -> bytes:
         raise FormatError(str(error)) from error
 
 
-@contextmanager
-def _all_inside() -> Iterator[None]:
-    """Refuse a file in which an offset points outside: NumPy notices."""
-    try:
-        yield
-    except IndexError as error:
-        raise FormatError("an offset points outside the file") from error
-
-
 class _FlatBuffer:
     """The tables of a FlatBuffers file, as places in it. A field is found for many tables at once, because a
     manifest has thousands of references."""
@@ -152,9 +143,8 @@ class Snapshot:
         body = body_of(content, SNAPSHOT)
         self.nbytes = len(body)
         self._file = file = _FlatBuffer(body)
-        with _all_inside():
-            nodes = file.tables(ROOT + file.number[ROOT], SNAPSHOT_NODES)
-            paths = file.texts(file.places(nodes, NODE_PATH))
+        nodes = file.tables(ROOT + file.number[ROOT], SNAPSHOT_NODES)
+        paths = file.texts(file.places(nodes, NODE_PATH))
         self._nodes = dict(zip(paths, nodes.tolist(), strict=True))
 
     def node(self, path: str) -> ArrayNode:
@@ -162,14 +152,13 @@ class Snapshot:
         file, place = self._file, self._nodes.get(f"/{path.strip('/')}".encode())
         if place is None:
             raise FormatError(f"there is no {path}")
-        with _all_inside():
-            node = ROOT + place
-            if file.contents(file.places(node, NODE_KIND), 1) != [NODE_IS_ARRAY]:
-                raise FormatError("it is not an array")
-            data = file.places(node, NODE_DATA)
-            manifests = file.tables(data + file.number[data], ARRAY_MANIFESTS)
-            names = file.contents(file.places(manifests, MANIFEST_REF_ID), 12)
-            (identity,) = file.contents(file.places(node, NODE_ID), 8)
+        node = ROOT + place
+        if file.contents(file.places(node, NODE_KIND), 1) != [NODE_IS_ARRAY]:
+            raise FormatError("it is not an array")
+        data = file.places(node, NODE_DATA)
+        manifests = file.tables(data + file.number[data], ARRAY_MANIFESTS)
+        names = file.contents(file.places(manifests, MANIFEST_REF_ID), 12)
+        (identity,) = file.contents(file.places(node, NODE_ID), 8)
         return ArrayNode(identity, [object_name(each) for each in names])
 
 
@@ -188,13 +177,12 @@ def read_checksums(read: FileReader, snapshot: Snapshot, path: str, ndim: int) -
     index, checksums = [np.empty((0, ndim), dtype=np.int64)], list[Checksum]()
     for name in node.manifests:
         file = _FlatBuffer(body_of(read(f"manifests/{name}"), MANIFEST))
-        with _all_inside():
-            arrays = file.tables(ROOT + file.number[ROOT], MANIFEST_ARRAYS)
-            for array, identity in zip(arrays, file.contents(file.places(arrays, ARRAY_ID), 8), strict=True):
-                if identity == node.identity:
-                    references = file.tables(ROOT + array, ARRAY_REFS)
-                    index.append(_chunks(file, references, ndim))
-                    checksums += _checksums(file, references)
+        arrays = file.tables(ROOT + file.number[ROOT], MANIFEST_ARRAYS)
+        for array, identity in zip(arrays, file.contents(file.places(arrays, ARRAY_ID), 8), strict=True):
+            if identity == node.identity:
+                references = file.tables(ROOT + array, ARRAY_REFS)
+                index.append(_chunks(file, references, ndim))
+                checksums += _checksums(file, references)
     return Checksums(np.concatenate(index), checksums)
 
 

@@ -110,14 +110,14 @@ class ReferencedFiles:
             self._known[url] = container if container is not None and is_plain(url) else None
         return self._known[url]
 
-    def number_of(self, url: str, checksum: Checksum = None) -> int:
-        """The number of a file, which gets one if it has none yet."""
+    def numbers(self, named: Iterable[tuple[str, Checksum]]) -> Mapping[tuple[str, Checksum], int]:
+        """The numbers of these and other files; those that have none yet get one."""
         with self._adding:
-            number = self._numbers.get((url, checksum))
-            if number is None:
-                self.named.append((url, checksum))
-                number = self._numbers[url, checksum] = len(self.named) - 1
-            return number
+            for each in dict.fromkeys(named):
+                if each not in self._numbers:
+                    self.named.append(each)
+                    self._numbers[each] = len(self.named) - 1
+        return self._numbers
 
     def file(self, number: int) -> ReferencedFile:
         """The file with this number."""
