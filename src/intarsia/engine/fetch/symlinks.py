@@ -54,13 +54,16 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
 
 def links_below(folder: str) -> Iterator[str]:
     """The paths of all symbolic links in a directory; those that lead to directories are not followed."""
+    return (entry.path for entry in _entries_below(folder) if entry.is_symlink())
+
+
+def _entries_below(folder: str) -> Iterator[os.DirEntry[str]]:
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.is_symlink():
-                    yield entry.path
-                elif entry.is_dir(follow_symlinks=False):
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
 
 
@@ -106,20 +109,14 @@ class CheckedFolders:
         ...     CheckedFolders(folder).is_free(most=10)
         True
         """
-        waiting, left = [self._root], most
-        while waiting:
-            try:
-                with os.scandir(waiting.pop()) as entries:
-                    for entry in entries:
-                        left -= 1
-                        if left < 0:
-                            return False
-                        if entry.is_symlink():
-                            refuse_link_out(entry.path, self._root)
-                        elif entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
-            except (OSError, ReadError):
-                return False
+        try:
+            for count, entry in enumerate(_entries_below(self._root)):
+                if count >= most:
+                    return False
+                if entry.is_symlink():
+                    refuse_link_out(entry.path, self._root)
+        except (OSError, ReadError):
+            return False
         return True
 
     def check_file(self, key: str) -> None:
