@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -34,7 +34,6 @@ from typing import Any
 import icechunk
 import msgspec
 import numpy as np
-from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
 from intarsia._compat import native_store
@@ -277,20 +276,11 @@ class IcechunkStore(icechunk.IcechunkStore):
         super().__setstate__(state)
         self._ask_session()
 
-    async def put_all(
-        self,
-        values: Sequence[tuple[str, Buffer | None]],
-        wait: Callable[[Sequence[Awaitable[None]]], Awaitable[None]],
-    ) -> None:
-        """Store many values, or remove them (None), in one turn; `wait` is how to wait for all of them."""
-        store: Any = self._store
+    @asynccontextmanager
+    async def bulk_writer(self) -> AsyncIterator[Any]:
+        """Icechunk's own store, whose `set` and `delete` may be called many times in this one turn."""
         async with self._turns.awaited(WRITING) if self._turns is not None else nullcontext():
-            await wait(
-                [
-                    store.delete(key) if value is None else store.set(key, value.as_buffer_like())
-                    for key, value in values
-                ]
-            )
+            yield self._store
 
     set = _in_turn(WRITING, icechunk.IcechunkStore.set)
     set_if_not_exists = _in_turn(WRITING, icechunk.IcechunkStore.set_if_not_exists)

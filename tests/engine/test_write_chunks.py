@@ -212,3 +212,14 @@ def test_memory_for_shards_that_are_kept_in_part_is_bounded():
     data[::16, ::24] = 4
     assert most < 8
     np.testing.assert_array_equal(array[...], data)
+
+
+def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing_behind(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(4,), chunks=(2,), dtype="u1")
+    array.add_region(((0, 4),), codecs=["zstd"])
+    array[:] = 1
+    before = sorted(tmp_path.rglob("*"))
+    with mock.patch("os.replace", side_effect=OSError(5, "Input/output error")), pytest.raises(OSError):
+        array[:] = 2
+    assert sorted(tmp_path.rglob("*")) == before
+    assert array[...].tolist() == [1, 1, 1, 1]

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import chain, count
 from math import prod
@@ -180,13 +180,16 @@ class AsyncWriter:
             waiting.result()
 
     async def _set(self, encoded: Stored) -> None:
-        values = [(key, None if value is None else as_buffer(value)) for key, value in encoded]
+        form: Callable[[Encoded], Any] = as_buffer
+        opened: AbstractAsyncContextManager[Any] = nullcontext(self._store)
         if isinstance(self._store, IcechunkStore):
-            await self._store.put_all(values, _all)
-        else:
-            store = self._store
+            form, opened = as_bytes, self._store.bulk_writer()
+        async with opened as store:
             await _all(
-                [store.delete(key) if value is None else store.set(key, value) for key, value in values]
+                [
+                    store.delete(key) if value is None else store.set(key, form(value))
+                    for key, value in encoded
+                ]
             )
         if self._look is not None:
             self.stored = await self._look()
