@@ -300,14 +300,9 @@ class ChunkTransform:
 # zarr: chunks
 
 
-def _fill_value(spec: ArraySpec) -> Any:
-    """The value of what is not stored; format 2 may leave it open."""
-    return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
-
-
 def chunk_is_empty(chunk: AnyNDBuffer, spec: ArraySpec) -> bool:
     """Whether a chunk is not stored because it holds only the fill value."""
-    return not spec.config.write_empty_chunks and chunk.all_equal(_fill_value(spec))
+    return not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
 
 
 def merge_and_encode_chunk(
@@ -333,7 +328,7 @@ def merge_and_encode_chunk(
                 shape=chunk_spec.shape,
                 dtype=chunk_spec.dtype.to_native_dtype(),
                 order=chunk_spec.order,
-                fill_value=_fill_value(chunk_spec),
+                fill_value=chunk_spec.fill_value,
             )
         chunk[chunk_selection] = part
     return None if chunk_is_empty(chunk, chunk_spec) else encode(chunk, chunk_spec)
@@ -350,7 +345,7 @@ def decode_and_scatter_chunk(
 ) -> None:
     """Put the selected values of a chunk into `out`; the fill value if it is not stored."""
     if stored is None:
-        out[out_selection] = _fill_value(chunk_spec)
+        out[out_selection] = chunk_spec.fill_value
     else:
         out[out_selection] = decode(stored, chunk_spec)[chunk_selection]
 

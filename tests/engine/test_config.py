@@ -36,6 +36,19 @@ def test_nonsense_is_refused(name, value):
         array.with_config(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"layer": -1}, "give the number of a layer"),
+        ({"layer": True}, "give the number of a layer"),
+        ({"replicas": "keep"}, "give 'drop' or 'write'"),
+    ],
+)
+def test_unknown_layers_and_ways_to_write_are_refused(settings, advice):
+    with pytest.raises(ValueError, match=advice):
+        LogicalConfig(**settings)
+
+
 def test_a_decision_of_the_handle_is_for_everything_written_through_it(tmp_path):
     codecs = [intarsia.codecs.ConditionalCodec(codecs=["zstd"])]
     array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(100,), dtype="u1")

@@ -1,5 +1,6 @@
 """Packed regions, and regions that look at their members through views, equal NumPy: reads and writes."""
 
+import pickle
 from unittest import mock
 
 import numpy as np
@@ -90,6 +91,12 @@ def test_lazy_views(reader, data):
     array, model = data.draw(BACKED)
     first = data.draw(s.basic(model.shape))
     same(array.lazy[first].result(), model[first])
+
+
+def test_a_lazy_view_of_a_nullable_array_travels(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(2,), dtype="optional[int32]")
+    array.append(np.ma.masked_equal([1, 2, 3, 4], 3))
+    assert pickle.loads(pickle.dumps(array.lazy[1:])).result().tolist() == [2, None, 4]
 
 
 def written(array, model, places, values):

@@ -255,9 +255,6 @@ class _MaskedSource:
     def __getitem__(self, selection: Any) -> Any:
         return self._array[selection]
 
-    def __repr__(self) -> str:
-        return repr(self._array)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _MaskedSource, (self._array,)
 
