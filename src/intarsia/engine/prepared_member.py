@@ -45,9 +45,6 @@ MAX_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
 
 
-FORMAT_2 = "Zarr format 2"
-
-
 class _ObstacleError(Exception):
     """Why the engine leaves a member to zarr."""
 
@@ -55,12 +52,13 @@ class _ObstacleError(Exception):
 class PreparedMember:
     """One member, prepared once and used many times: an `EngineMember`, or a `ZarrMember`."""
 
-    def __init__(self, name: str, array: zarr.Array[Any], *, is_plain: bool) -> None:
+    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         self.name = name
         self.array = array
         self.metadata: Any = array.metadata
         self.path = array.path
-        self.is_plain = is_plain
+        self._memory_obstacle = _memory_obstacle(array)
+        self.is_plain = not self._memory_obstacle and not is_nullable(array.metadata.dtype)
         """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
         self._with_options: tuple[RuntimeOptions, AnyMember] | None = None
 
@@ -74,13 +72,10 @@ class PreparedMember:
         >>> PreparedMember.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
         "the data type 'string'"
         """
-        obstacle = _memory_obstacle(array)
-        if obstacle:
-            return ZarrMember(name, array, obstacle, is_plain=False)
         try:
             return EngineMember(name, array)
-        except _ObstacleError as obstacle_met:
-            return ZarrMember(name, array, str(obstacle_met), is_plain=not is_nullable(array.metadata.dtype))
+        except _ObstacleError as obstacle:
+            return ZarrMember(name, array, str(obstacle))
 
     def with_options(self, options: RuntimeOptions) -> AnyMember:
         """The member, to be read or written with run-time options; the latest result is kept."""
@@ -129,10 +124,10 @@ class PreparedMember:
 class ZarrMember(PreparedMember):
     """A member that zarr itself reads and writes."""
 
-    def __init__(self, name: str, array: zarr.Array[Any], obstacle: str, *, is_plain: bool) -> None:
+    def __init__(self, name: str, array: zarr.Array[Any], obstacle: str) -> None:
         from intarsia.engine.zarr_fallback import format2_with_size_checks, with_size_checks
 
-        super().__init__(name, array, is_plain=is_plain)
+        super().__init__(name, array)
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
@@ -149,9 +144,11 @@ class EngineMember(PreparedMember):
     """A member that the engine reads: its grid, its codecs, and where its chunks are stored."""
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
-        super().__init__(name, array, is_plain=not is_nullable(array.metadata.dtype))
+        super().__init__(name, array)
         if isinstance(self.metadata, ArrayV2Metadata):
-            raise _ObstacleError(FORMAT_2)
+            raise _ObstacleError("Zarr format 2")
+        if self._memory_obstacle:
+            raise _ObstacleError(self._memory_obstacle)
         outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
@@ -263,12 +260,11 @@ def fill_value_of(array: zarr.Array[Any]) -> Any:
 def _memory_obstacle(array: zarr.Array[Any]) -> str:
     """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
     metadata, prototype = array.metadata, default_buffer_prototype()
-    is_format_2 = isinstance(metadata, ArrayV2Metadata)
-    if not (is_format_2 or is_regular(metadata.chunk_grid)):
+    if isinstance(metadata, ArrayV3Metadata) and not is_regular(metadata.chunk_grid):
         return "chunks of different shapes"
     dtype = values_dtype(metadata.dtype)
     if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-        return FORMAT_2 if is_format_2 else f"the data type {metadata.dtype.to_json(zarr_format=3)!r}"
+        return f"the data type {metadata.dtype.to_json(zarr_format=metadata.zarr_format)!r}"
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""
