@@ -1,5 +1,6 @@
 """A reader as a handle: every store, threads, processes, pickles, dask; arrays that change or go away."""
 
+import asyncio
 import json
 import multiprocessing
 import pickle
@@ -15,6 +16,7 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 import intarsia
+from intarsia.engine.reader import SingleArrayHandle
 from intarsia.errors import (
     BoundsError,
     DataTypeError,
@@ -290,3 +292,13 @@ def test_an_axis_that_nothing_can_count_is_refused():
     )
     with pytest.raises(MetadataError, match=r"an axis has \d+ elements"):
         intarsia.reader(array.store, "a")
+
+
+def test_an_array_that_changes_during_every_attempt_to_read_it_is_given_up(monkeypatch):
+    reader = intarsia.reader(zarr.create_array(MemoryStore(), shape=4, chunks=2, dtype="u1"))
+    monkeypatch.setattr(SingleArrayHandle, "is_described_by", lambda *_: False)
+    monkeypatch.setattr(SingleArrayHandle, "still_backs", lambda *_: False)
+    with pytest.raises(ReadError, match="was changed 100 times while it was read"):
+        reader[...]
+    with pytest.raises(ReadError, match="was changed 100 times while it was read"):
+        asyncio.run(reader.read_async())
