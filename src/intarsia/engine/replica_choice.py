@@ -10,8 +10,8 @@ files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,9 +47,9 @@ FAR_BYTE = 0.9
 class ReadCost(NamedTuple):
     """What a read costs.
 
-    >>> ReadCost.of(4, 30_000, 1.0, near=True) < ReadCost.of(1, 200_000, 1.0, near=True)
+    >>> ReadCost.of(4, 30_000, 1.0, near=True).cost < ReadCost.of(1, 200_000, 1.0, near=True).cost
     True
-    >>> ReadCost.of(4, 30_000, 1.0, near=False) < ReadCost.of(1, 200_000, 1.0, near=False)
+    >>> ReadCost.of(4, 30_000, 1.0, near=False).cost < ReadCost.of(1, 200_000, 1.0, near=False).cost
     False
     """
 
@@ -61,9 +61,6 @@ class ReadCost(NamedTuple):
 
     cost: int
     """One number for comparing prices."""
-
-    def __lt__(self, other: tuple[Any, ...]) -> bool:
-        return isinstance(other, ReadCost) and self.cost < other.cost
 
     @classmethod
     def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> ReadCost:
@@ -77,7 +74,6 @@ class ReadCost(NamedTuple):
 
 
 NOTHING = ReadCost(0, 0, 0)
-UNREADABLE = ReadCost(0, 0, 1 << 62)
 
 
 class LayerCost(NamedTuple):
@@ -190,16 +186,16 @@ class LayerChooser:
             return True
         if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
             return True
-        return self._price_or_none(request, one) < self._price_or_none(request, others)
+        return self._cost_of_regions(request, one) < self._cost_of_regions(request, others)
 
-    def _price_or_none(self, request: Request, touched: TouchedRegions) -> ReadCost:
-        """The price; infinite if a member cannot be opened and another layer may stand in for it."""
+    def _cost_of_regions(self, request: Request, touched: TouchedRegions) -> float:
+        """The cost; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
-            return self.price_of(request, touched)
+            return self.price_of(request, touched).cost
         except IntarsiaError:
             if not self._choice.fallback:
                 raise
-            return UNREADABLE
+            return math.inf
 
     def price_of(self, request: Request, touched: TouchedRegions) -> ReadCost:
         """The cost of reading what a request touches of some regions; a chunk that several show is read
@@ -217,7 +213,7 @@ class LayerChooser:
             chunks = count_chunks(
                 part.member_selection, source.read_chunk_shape, points=planned.request.axes is None
             )
-            nbytes = prod(source.read_chunk_shape) * source.array.dtype.itemsize
+            nbytes = math.prod(source.read_chunk_shape) * source.array.dtype.itemsize
             total = total.plus(ReadCost.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
 
