@@ -126,3 +126,6 @@ class LogicalConfig:
     def window(self) -> int:
         """The number of bytes that `window_bytes` means here."""
         return self.window_bytes or max(MIN_WINDOW_BYTES, WINDOW_BYTES_PER_CORE * cores())
+
+
+DEFAULT_CONFIG = LogicalConfig()

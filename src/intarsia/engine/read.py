@@ -23,7 +23,7 @@ from intarsia.codecs.context import working_on
 from intarsia.codecs.runtime_options import RuntimeOptions
 from intarsia.engine.chunk_codecs import TOGETHER_BYTES, Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
-from intarsia.engine.config import LogicalConfig, cores
+from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher
 from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 def read_request(
     handle: ArrayHandle[Any],
     request: Request,
-    config: LogicalConfig | None = None,
+    config: LogicalConfig = DEFAULT_CONFIG,
     cache: ChunkCache | None = None,
 ) -> Values:
     """The values of a request, in its shape."""
-    return handle.retry_on_change(partial(read_state, handle, request, config or LogicalConfig(), cache))
+    return handle.retry_on_change(partial(read_state, handle, request, config, cache))
 
 
 def read_state(

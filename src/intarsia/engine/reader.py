@@ -16,6 +16,7 @@ from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import Table, one_line, place_text
 from intarsia.engine.array_handle import ArrayHandle, ArrayState
+from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
@@ -27,7 +28,6 @@ from intarsia.parallel import check_travels
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
-    from intarsia.engine.config import LogicalConfig
     from intarsia.engine.prepared_member import AnyArray, PreparedMember
     from intarsia.engine.request import Request
 
@@ -164,7 +164,7 @@ class Reader(StoredArray):
     _handle: SingleArrayHandle
 
     @classmethod
-    def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
+    def of(cls, array: AnyArray, config: LogicalConfig = DEFAULT_CONFIG) -> Reader:
         """A reader of a zarr `array` as it is now, with the settings in `config`."""
         return cls(SingleArrayHandle(array), config)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.display import fitted, place_text
 from intarsia.engine.accessors import LazyComputing
-from intarsia.engine.config import LogicalConfig
+from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.request import Mode, Request, lazy_view, parse_selection
 from intarsia.manifest.data_types import to_user_array, type_text
 from intarsia.parallel import snapshot_of
@@ -43,8 +43,6 @@ def expect_array(array: Any, function: str, opener: str = "intarsia.open(store, 
             f"  For the array at a path: intarsia.{function}({opener})"
         )
 
-
-DEFAULT_CONFIG = LogicalConfig()
 
 type Fields = str | Sequence[str] | None
 
@@ -162,9 +160,9 @@ class StoredArray(LazyComputing):
     ([1.0, 2.0], [0.0, 2.0])
     """
 
-    def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
+    def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig = DEFAULT_CONFIG) -> None:
         self._handle = handle
-        self._config = config or DEFAULT_CONFIG
+        self._config = config
         self._cache: ChunkCache | None = None
         if self._config.cache is not None:
             from intarsia.engine.chunk_cache import ChunkCache

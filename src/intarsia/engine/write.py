@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
-from intarsia.engine.config import LogicalConfig
+from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, plan, touched_chunks
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN_REGIONS = 6
-
-DEFAULTS = LogicalConfig()
 
 MAX_WRITTEN_BOXES = 256
 """A write scattered over more boxes of logical chunks counts as one over the box around them."""
@@ -206,7 +204,7 @@ def _check_regions(
     request = planned.request
     if not planned.is_complete:
         raise NoRegionError(
-            f"the write to {_request_text(request)} reaches elements that no region covers: "
+            f"the write to {request.box.text()} reaches elements that no region covers: "
             f"{request.size - planned.size} of {request.size}.\n"
             "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
         )
@@ -215,16 +213,12 @@ def _check_regions(
         named = " and ".join(state.region_text(row) for row in rows)
         more = f" and {len(parts) - MAX_SHOWN_REGIONS} more" if len(parts) > MAX_SHOWN_REGIONS else ""
         raise CrossRegionWriteError(
-            f"the write to {_request_text(request)} touches {len(parts)} regions: {named}{more}.\n"
+            f"the write to {request.box.text()} touches {len(parts)} regions: {named}{more}.\n"
             "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"
         )
 
 
-def _request_text(request: Request) -> str:
-    return request.box.text()
-
-
-def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig = DEFAULTS) -> None:
+def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig = DEFAULT_CONFIG) -> None:
     """Write values, or one value, into a box of a member."""
     shape = box.shape
     values = broadcast(as_member_values(source.array, value, f"the array {source.name!r}"), shape)
@@ -240,7 +234,7 @@ def write_part(
     values: Values,
     *,
     points: bool,
-    config: LogicalConfig = DEFAULTS,
+    config: LogicalConfig,
     look: Look | None = None,
 ) -> Document | None:
     """Write what the `output_selection` of a part selects of the values to its `member_selection`.

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.casting import Casting
 from intarsia.engine.accessors import Accessors
-from intarsia.engine.config import LogicalConfig
+from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.request import Request
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError
@@ -59,7 +59,7 @@ class LogicalArray(Accessors, StoredArray):
     [((0, 4), (0, 3)), ((4, 6), (0, 3))]
     """
 
-    def __init__(self, logical: LogicalArrayHandle, config: LogicalConfig | None = None) -> None:
+    def __init__(self, logical: LogicalArrayHandle, config: LogicalConfig = DEFAULT_CONFIG) -> None:
         super().__init__(logical, config)
         self._logical = logical
 
