@@ -153,6 +153,24 @@ def test_links_within_a_zarr_source_are_followed(source):
         assert ingested(path).tolist() == [1] * 64
 
 
+def test_chunks_may_be_newer_than_one_that_a_link_leads_to(source):
+    group = zarr.open_group(source / "z.zarr", mode="w")
+    made = group.create_array("x", shape=64, chunks=32, dtype="u1", compressors=None, dimension_names=["n"])
+    made[:] = 1
+    chunk, old = source / "z.zarr/x/c/1", source.parent / "old"
+    chunk.rename(old)
+    os.utime(old, (10**9, 10**9))
+    chunk.symlink_to(old)
+    assert ingested(source / "z.zarr", authorize=True).tolist() == [1] * 64
+
+
+def test_references_beyond_the_end_of_a_file_are_refused(source):
+    (source / "open").write_bytes(SECRET[:40])
+    path = references(source / "refs.json", f"file://{source}/open")
+    with pytest.raises(IngestError, match=r"source/open is truncated: a chunk of 'x' ends at byte 64"):
+        ingested(path)
+
+
 def test_consolidated_metadata_cannot_name_arrays_outside(source):
     group = zarr.open_group(source / "z.zarr", mode="w", zarr_format=2)
     group.create_array("x", shape=64, chunks=64, dtype="u1", attributes={"_ARRAY_DIMENSIONS": ["n"]})[:] = 1

@@ -167,15 +167,16 @@ def test_large_objects_are_read_in_blocks(tmp_path, s3, bucket, monkeypatch):
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
 
 
-def test_zarr_directories_on_s3(tmp_path, s3, bucket):
+@pytest.mark.parametrize("name", ["0.zarr", "plain", "1959-2022.v2"])
+def test_zarr_directories_on_s3(tmp_path, s3, bucket, name):
     import xarray as xr
 
     data = np.arange(48, dtype="f4").reshape(2, 4, 6)
     xr.Dataset({"sst": (("time", "y", "x"), data)}).to_zarr(tmp_path / "0.zarr", consolidated=False)
     for path in (tmp_path / "0.zarr").rglob("*"):
         if path.is_file():
-            obstore.put(bucket, f"z/0.zarr/{path.relative_to(tmp_path / '0.zarr')}", path.read_bytes())
-    report = intarsia.ingest("s3://archive/z/0.zarr", tmp_path / "r", concat_dim="time", storage_options=s3)
+            obstore.put(bucket, f"z/{name}/{path.relative_to(tmp_path / '0.zarr')}", path.read_bytes())
+    report = intarsia.ingest(f"s3://archive/z/{name}", tmp_path / "r", concat_dim="time", storage_options=s3)
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], data)
 
 

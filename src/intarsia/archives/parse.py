@@ -148,15 +148,13 @@ def _check(parsed: ParsedFile) -> None:
     """Raise `IngestError` if a file is cut off, or if it holds what cannot be written or counted."""
     _check_depth("", parsed.attrs)
     for variable in parsed.variables.values():
-        ends = [
-            ranges.end for ranges in variable.all_ranges()
-            if isinstance(ranges.locations, str) and ranges.locations == parsed.url
-        ]  # fmt: skip
-        if max(ends, default=0) > parsed.identity.size:
-            raise IngestError(
-                f"the file is truncated: a chunk of {variable.name!r} ends at byte {max(ends)}, "
-                f"but there are {parsed.identity.size}"
-            )
+        for ranges in variable.all_ranges():
+            place, size = ranges.locations, (ranges.identity or parsed.identity).size
+            if isinstance(place, str) and ranges.end > size:
+                raise IngestError(
+                    f"{'the file' if place == parsed.url else place} is truncated: a chunk of "
+                    f"{variable.name!r} ends at byte {ranges.end}, but there are {size}"
+                )
         for what, name in (("name", variable.name), *(("dimension", dim) for dim in variable.dims)):
             try:
                 name.encode()

@@ -33,14 +33,14 @@ from intarsia.versions.storage_options import FILE, for_obstore, scheme_of, sour
 SCHEMES = ("file", "s3", "gs", "az", "http", "https")
 """Where virtual references may point: the stores that Icechunk reads chunks from."""
 
+LISTED_SCHEMES = ("s3", "gs", "az")
+"""Stores whose listings give sizes and fingerprints."""
+
 WHOLE_BYTES = 4 << 20
 """Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
 
 HEAD_BYTES = 8200
 """How many bytes of a file tell its format: HDF5 may begin at byte 8192."""
-
-DIRECTORIES = (".zarr", ".n5", ".parq", ".parquet")
-"""How the names of directories in object stores end."""
 
 DIGEST = " blake2b:"
 """Precedes the digest of a content in ledgers."""
@@ -162,13 +162,16 @@ class FormatProbe:
     @classmethod
     def of(cls, url: str, sources: Sources) -> FormatProbe:
         """Read the beginning of a source."""
-        path, last = local_path(url), url.rsplit("/", 1)[-1]
-        may_be_directory = path.is_dir() if path else last.endswith(DIRECTORIES) or "." not in last
-        names = sources.names_in(url) if may_be_directory else []
-        if names:
+        path = local_path(url)
+        if path is not None and path.is_dir():
+            return cls(url, names=sources.names_in(url))
+        try:
+            with sources.reader(url) as reader:
+                head = reader.read(HEAD_BYTES)
+        except FileNotFoundError:  # object stores have no directories, only names that begin alike
+            if scheme_of(url) not in LISTED_SCHEMES or not (names := sources.names_in(url)):
+                raise
             return cls(url, names=names)
-        with sources.reader(url) as reader:
-            head = reader.read(HEAD_BYTES)
         if not head:
             raise IngestError("the file is empty")
         return cls(url, head)
@@ -470,9 +473,6 @@ type State = Literal["present", "changed", "gone", "unreachable"]
 
 HEADS_AT_ONCE = 16
 """How many sources are identified at once."""
-
-LISTED_SCHEMES = ("s3", "gs", "az")
-"""Stores whose listings give sizes and fingerprints."""
 
 MIN_LISTED = 20
 """If there are fewer sources than this, each is requested separately."""

@@ -193,10 +193,13 @@ def parser_error_text(error: Exception) -> str:
 
 
 def _elsewhere(parsed: ParsedFile, sources: Sources) -> ContentIdentity | None:
-    """What identifies the files that a file of references points to; None if it points only to itself."""
+    """What identifies the files that chunks are in; None if that is the source itself."""
     ranges = (each for variable in parsed.variables.values() for each in variable.all_ranges())
-    urls = {url for each in ranges for url in each.urls() if not url.startswith(parsed.url)}
-    return combined_identity([sources.identity(url) for url in sorted(urls)]) if urls else None
+    urls = {url for each in ranges for url in each.urls()}
+    below = parsed.url.rstrip("/") + "/"
+    others = sorted(url for url in urls if url != parsed.url and not url.startswith(below))
+    own = [parsed.identity] if len(others) < len(urls) else []
+    return combined_identity([*own, *map(sources.identity, others)]) if others else None
 
 
 def _is_directly_below(url: str, folder: str) -> bool:
