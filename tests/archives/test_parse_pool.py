@@ -173,7 +173,7 @@ def test_processes_are_started_where_they_pay(paying, expected, monkeypatch):
 
     monkeypatch.setattr(parse_pool, "ParseWorkers", Workers)
     monkeypatch.setattr(parse_pool, "PAYING", paying)
-    monkeypatch.setattr(parse_pool, "_processors", lambda: 2)
+    monkeypatch.setattr(parse_pool, "cores", lambda: 2)
     urls = [str(i) for i in range(120)]
     assert list(parse_pool.parse_with(None, list, urls, remote=False)) == urls
     assert given == expected
@@ -187,7 +187,7 @@ def test_whether_they_pay_is_asked_once_for_all_batches(tmp_path, monkeypatch):
         return iter(parse(urls))
 
     monkeypatch.setattr(parse_pool, "_in_processes", in_processes)
-    monkeypatch.setattr(parse_pool, "_processors", lambda: 2)
+    monkeypatch.setattr(parse_pool, "cores", lambda: 2)
     monkeypatch.setattr(parse_pool, "PAYING", 0.0)
     monkeypatch.setattr(parse_pool, "TRIED", 3)
     for day in range(9):

@@ -25,6 +25,7 @@ from itertools import batched, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from intarsia.engine.config import cores
 from intarsia.errors import IngestError
 from intarsia.parallel import Client, check_client, result_of
 
@@ -88,7 +89,7 @@ def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: boo
         began = time.perf_counter()
         yield from parse_with(1, parse, first, remote=remote)
         seconds = (time.perf_counter() - began) / max(1, len(first)) * len(rest)
-        count = min(_processors(), MAX_PROCESSES)
+        count = min(cores(), MAX_PROCESSES)
         if seconds < PAYING or count < 2 or not can_be_started():
             yield from parse_with(1, parse, rest, remote=remote)
         else:
@@ -110,11 +111,6 @@ def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: boo
     workers = _workers_of(engine)
     files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
     yield from _submit_ahead(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
-
-
-def _processors() -> int:
-    """How many processors this process may use; before Python 3.13, how many there are."""
-    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
 def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any]:

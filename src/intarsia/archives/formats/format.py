@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from intarsia.archives.cf import with_strings
+from intarsia.archives.cf import load_values, with_strings
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, roles
 from intarsia.archives.source_files import Sources
 from intarsia.errors import IngestError
@@ -36,12 +36,12 @@ class SourceGroup(ABC):
         """A data variable with the ranges of its chunks, or with the reason why only a copy will do."""
 
     @abstractmethod
-    def load(self, variable: ParsedVariable) -> Any:
-        """All values of a variable."""
-
-    @abstractmethod
     def array(self, name: str) -> Any:
         """The stored numbers of a variable, by its name in the file, to be read in slices."""
+
+    def load(self, variable: ParsedVariable) -> Any:
+        """All values of a variable."""
+        return load_values(self.array(variable.name), variable)
 
     def groups(self, *, with_variables: bool) -> list[str]:
         """The paths of all groups below, from the root of the source, or of those that hold variables."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -145,8 +146,8 @@ class HDF5Group(SourceGroup):
         named = {
             n: self._named(h, axes.get(n, [])) for n, h in self.headers.items() if n not in self.unreadable
         }
-        phony = PhonyDimensions((_bare_sizes(self.headers[n], dims) for n, dims in named.items()), first)
-        self.end = phony.end
+        phony = phony_dimensions((_bare_sizes(self.headers[n], dims) for n, dims in named.items()), first)
+        self.end = first + len(phony)
         """The number after the last one of a name for an axis without a dimension scale."""
         self.variables = {
             name.removeprefix(NON_COORDINATE): _described(name, self.headers[name], dims, phony)
@@ -266,48 +267,32 @@ def _place(item: Any) -> tuple[int, int]:
     return info.fileno, info.addr
 
 
-class PhonyDimensions:
+def phony_dimensions(datasets: Iterable[tuple[int, ...]], first: int = 0) -> dict[tuple[int, int], str]:
     """Names for axes without a dimension scale: one for each size, numbered as in h5netcdf.
 
-    No two axes of a dataset share a name, so a size has as many names as one dataset has axes of that size.
-    Numbers begin with `first`: below a group, those of the group are taken.
+    No two axes of a dataset share a name, so a size has as many names as one dataset has axes of that size:
+    a key is a size, and how many axes of that size the dataset has before. Numbers begin with `first`.
 
-    >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
-    >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))
-    (['phony_dim_0', 'phony_dim_1'], ['phony_dim_3'], ['phony_dim_1', 'phony_dim_2'])
+    >>> phony_dimensions([(4, 6), (9,), (6, 6)])
+    {(4, 0): 'phony_dim_0', (6, 0): 'phony_dim_1', (6, 1): 'phony_dim_2', (9, 0): 'phony_dim_3'}
     """
-
-    def __init__(self, datasets: Iterable[tuple[int, ...]], first: int = 0) -> None:
-        times: dict[int, int] = {}
-        for sizes in datasets:
-            for size in sizes:
-                times[size] = max(times.get(size, 0), sizes.count(size))
-        self._sizes = [size for size, count in times.items() for _ in range(count)]
-        self._first = first
-
-    @property
-    def end(self) -> int:
-        """The number after the last one."""
-        return self._first + len(self._sizes)
-
-    def names(self, sizes: tuple[int, ...]) -> list[str]:
-        """A name for each of these axes of one dataset."""
-        left = list(enumerate(self._sizes))
-        names = []
-        for size in sizes:
-            taken = next(entry for entry in left if entry[1] == size)
-            left.remove(taken)
-            names.append(f"{PHONY}{self._first + taken[0]}")
-        return names
+    times = Counter[int]()
+    for sizes in datasets:
+        times |= Counter(sizes)
+    keys = [(size, before) for size, number in times.items() for before in range(number)]
+    return {key: f"{PHONY}{number}" for number, key in enumerate(keys, first)}
 
 
-def _described(name: str, header: Header, axes: list[str], phony: PhonyDimensions) -> ParsedVariable:
+def _described(
+    name: str, header: Header, axes: list[str], phony: Mapping[tuple[int, int], str]
+) -> ParsedVariable:
     dtype = header.dtype.newbyteorder("=")
     if dtype.kind == "O":
         string = library().check_string_dtype(header.dtype)
         if string is not None and string.length is None:
             dtype = np.dtypes.StringDType()
-    spare = iter(phony.names(_bare_sizes(header, axes)))
+    sizes = _bare_sizes(header, axes)
+    spare = (phony[size, sizes[:i].count(size)] for i, size in enumerate(sizes))
     dims = tuple(axis or next(spare) for axis in axes)
     attrs = plain_attributes(header.attributes, header.names)
     if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):

@@ -35,8 +35,7 @@ def library() -> Any:
 @contextmanager
 def open_hdf5(reader: Any) -> Iterator[Any]:
     """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-    h5py = import_extra("h5py", "virtual")
-    image = None
+    h5py, image = library(), None
     if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
         with suppress(ValueError, OSError):  # the other way says what is wrong with it
             image = h5py.h5f.open_file_image(reader.getvalue())

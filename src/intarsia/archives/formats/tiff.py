@@ -162,11 +162,6 @@ class TIFFGroup(SourceGroup):
             raise UnreadableVariableError(f"tifffile cannot read it: {one_line(error)}") from error
         return np.moveaxis(values, -1, 0) if self._page.axes.endswith("S") else values
 
-    def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
-        """All samples."""
-        values = self._decode()
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
-
     def array(self, name: str) -> Any:
         """All samples."""
         return self._decode()

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from intarsia._compat import manifest_table, parsed_group
-from intarsia.archives.cf import decoded_fill_attribute, load_values
+from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.formats.format import Format, SourceGroup
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.archives.source_files import (
@@ -144,13 +144,10 @@ class VirtualGroup(SourceGroup):
             reason=reason,
         )
 
-    def load(self, variable: ParsedVariable) -> Any:
-        """All values of a variable."""
-        known = self._values.get(self._inside(variable.name))
-        return load_values(self.array(variable.name) if known is None else known, variable)
-
     def array(self, name: str) -> Any:
-        """A variable as an array that zarr reads."""
+        """A variable as an array that zarr reads, or the values that the parser knows."""
+        if (known := self._values.get(self._inside(name))) is not None:
+            return known
         self._links.follow(_ranges_of(self._node.arrays[name]).urls())
         return zarr.open_array(self._store, path=self._inside(name), mode="r", zarr_format=3)
 

@@ -24,7 +24,8 @@ from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.dtype import parse_dtype
 
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.references.uniform_parts import EXPORT, LoadedArray, UniformArray, uniform_parts
+from intarsia.archives.plan.coordinates import PlainArray
+from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
 from intarsia.archives.source_files import local_path
 from intarsia.display import codecs_text
 from intarsia.errors import UnreachableMembersError
@@ -102,8 +103,8 @@ def to_kerchunk(
         for array in part.arrays:
             refs |= _references(array)
         chunks = sum(isinstance(each, list) for each in refs.values())
-        for loaded in part.loaded:
-            refs |= _loaded(loaded)
+        for name, plain in part.loaded.items():
+            refs |= _loaded(name, plain)
         sets.append((target, refs, KerchunkFile(str(target), part.bounds, chunks)))
     for target, refs, _ in sets:  # only now: anything that cannot be expressed was refused before
         _write(target, refs, parquet=parquet)
@@ -180,9 +181,7 @@ def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np
             order = "F"
         elif isinstance(codec, BytesCodec):
             if codec.endian is not None and kind.itemsize > 1:
-                kind = kind.newbyteorder(
-                    "<" if str(getattr(codec.endian, "value", codec.endian)) == "little" else ">"
-                )
+                kind = kind.newbyteorder(str(codec.endian))
         elif known is None:
             words = codecs_text([codec.to_dict()])
             raise UnreachableMembersError(
@@ -215,18 +214,18 @@ def _in_format_2(codec: Any) -> dict[str, Any] | None:
     return None
 
 
-def _loaded(array: LoadedArray) -> dict[str, Any]:
+def _loaded(name: str, array: PlainArray) -> dict[str, Any]:
     """A coordinate, or another loaded variable, with its values in the references."""
     values = array.values
     if values.dtype.kind not in "biufcSMm":
         raise UnreachableMembersError(
-            f"{array.name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
+            f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
         )
     little = values.astype(values.dtype.newbyteorder("<"))
     attrs = {**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)}
     chunks = tuple(max(n, 1) for n in values.shape)
-    metadata = _metadata(array.name, attrs, little.dtype, values.shape, chunks, None)
-    return metadata | {f"{array.name}/{_key((0,) * values.ndim)}": _base64(little.tobytes())}
+    metadata = _metadata(name, attrs, little.dtype, values.shape, chunks, None)
+    return metadata | {f"{name}/{_key((0,) * values.ndim)}": _base64(little.tobytes())}
 
 
 def _base64(content: bytes) -> str:

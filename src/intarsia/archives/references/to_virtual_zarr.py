@@ -14,7 +14,6 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
 from intarsia.archives.write_plan import write_plain
 from intarsia.errors import UnreachableMembersError
@@ -42,8 +41,8 @@ class VirtualParts:
         for part in self._parts:
             target = group.create_group(part.name) if part.name else group
             target.update_attributes(json_attributes(self._dataset.group_attrs))
-            for loaded in part.loaded:
-                write_plain(target, loaded.name, PlainArray(loaded.dims, loaded.attrs, loaded.values))
+            for name, plain in part.loaded.items():
+                write_plain(target, name, plain)
             for array in part.arrays:
                 created = _create(target, array)
                 if array.member is not None:

@@ -19,6 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
 from intarsia.archives.dataset import Dataset
+from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.display import bounds_text
 from intarsia.errors import IngestError, UnreachableMembersError
 from intarsia.logical.hierarchy import LEDGER
@@ -105,16 +106,6 @@ class UniformArray:
 
 
 @dataclass(frozen=True)
-class LoadedArray:
-    """A coordinate in a part, or another variable whose values were loaded."""
-
-    name: str
-    dims: tuple[str, ...]
-    attrs: dict[str, Any]
-    values: np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
 class UniformPart:
     """A part of a dataset in which no variable changes its encoding."""
 
@@ -122,13 +113,14 @@ class UniformPart:
     """Its indices along every dimension that is cut."""
 
     arrays: list[UniformArray]
-    loaded: list[LoadedArray]
+    loaded: dict[str, PlainArray]
+    """Coordinates, and other variables whose values were loaded."""
 
     @property
     def name(self) -> str:
         """Its bounds, as part of a name; empty for the whole dataset.
 
-        >>> UniformPart({"time": (0, 30), "lat": (2, 4)}, [], []).name
+        >>> UniformPart({"time": (0, 30), "lat": (2, 4)}, [], {}).name
         'time0-30-lat2-4'
         """
         return "-".join(f"{dim}{a}-{b}" for dim, (a, b) in self.bounds.items())
@@ -151,7 +143,7 @@ def uniform_parts(dataset: Dataset, path: str) -> Iterator[UniformPart]:
         yield UniformPart(
             {dim: span for dim, span in bounds.items() if span != (0, sizes[dim])},
             [variable.within(bounds) for variable in variables],
-            [_loaded(dataset, name, bounds) for name in dataset.plain if name != LEDGER],
+            {name: _loaded(dataset, name, bounds) for name in dataset.plain if name != LEDGER},
         )
 
 
@@ -209,7 +201,7 @@ def _packing_attrs(packing: Packing) -> dict[str, Any]:
     return attrs
 
 
-def _loaded(dataset: Dataset, name: str, bounds: Bounds) -> LoadedArray:
+def _loaded(dataset: Dataset, name: str, bounds: Bounds) -> PlainArray:
     values, dims = dataset.values(name), dataset.dims(name)
     chosen = values[tuple(slice(*bounds[dim]) if dim in bounds else slice(None) for dim in dims)]
-    return LoadedArray(name, dims, dataset.attrs(name), chosen)
+    return PlainArray(dims, dataset.attrs(name), chosen)
