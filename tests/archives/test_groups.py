@@ -143,9 +143,9 @@ def test_an_archive_with_other_invented_names_is_extended(tmp_path, monkeypatch,
         nameless(tmp_path / f"{step}.h5", value=float(step))
     options = OPTIONS | {"source_group": group}
     with monkeypatch.context() as patch:
-        count = hdf5.PhonyDimensions.names
+        number = hdf5.phony_dimensions
         patch.setattr(
-            hdf5.PhonyDimensions, "names", lambda self, sizes: [f"{each}7" for each in count(self, sizes)]
+            hdf5, "phony_dimensions", lambda *args: {k: f"{name}7" for k, name in number(*args).items()}
         )
         report = intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", **options)
     report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **options)

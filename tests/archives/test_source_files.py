@@ -32,7 +32,7 @@ def test_globs_and_names_give_each_file_once_in_order(tmp_path):
     (tmp_path / "sub").mkdir()
     netcdf(tmp_path / "sub/x.nc", 5)
     urls = Sources().expand([tmp_path / "*.nc", tmp_path / "001.nc", str(tmp_path / "**/x.nc")])
-    assert urls == [url_of(tmp_path / name) for name in ("000.nc", "001.nc", "002.nc", "sub/x.nc")]
+    assert list(urls) == [url_of(tmp_path / name) for name in ("000.nc", "001.nc", "002.nc", "sub/x.nc")]
 
 
 def test_names_that_look_like_globs_are_files_if_they_exist(tmp_path):

@@ -175,10 +175,10 @@ def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
 def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """The URLs of everything that was named; and the place of each file in nested lists."""
     if isinstance(files, str | os.PathLike):
-        return sources.expand(files), {}
+        return list(sources.expand(files)), {}
     named = list(files)
     if not any(isinstance(each, list | tuple) for each in named):
-        return sources.expand(named), {}
+        return list(sources.expand(named)), {}
     positions: dict[str, tuple[int, ...]] = {}
     for url, position in _walk_lists(named, sources, ()):
         if url in positions:

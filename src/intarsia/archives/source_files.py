@@ -219,22 +219,24 @@ class Sources:
                 raise
             raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
 
-    def expand(self, files: Any) -> list[str]:
-        """The URLs of everything that was named: paths, URLs, and globs of either; each once, in order."""
+    def expand(self, files: Any) -> dict[str, str]:
+        """The URLs of everything that was named: paths, URLs, and globs of either; each once, in order.
+
+        Those that are found in a listing have a fingerprint of their content, others an empty one.
+        """
         named: Iterable[Any] = [files] if isinstance(files, str | os.PathLike) else files
-        urls: dict[str, None] = {}
+        urls: dict[str, str] = {}
         for name in named:
             text = os.fspath(name)
             if not is_glob(text):
-                found: Iterable[str] = [url_of(text)]
+                urls[url_of(text)] = ""
             elif "://" in text:
-                found = self.objects(text)
+                urls |= self._objects(text)
             else:
-                found = map(url_of, sorted(glob(text, recursive=True)))
-            urls |= dict.fromkeys(found)
-        return list(urls)
+                urls |= dict.fromkeys(map(url_of, sorted(glob(text, recursive=True))), "")
+        return urls
 
-    def objects(self, pattern: str) -> dict[str, str]:
+    def _objects(self, pattern: str) -> dict[str, str]:
         """The URLs of objects that match a pattern, in order, with a fingerprint of each one's content."""
         url_of(pattern)
         scheme, _, rest = pattern.partition("://")
@@ -546,10 +548,7 @@ def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, st
 
     Missing files have none. If many are in one place of a bucket, their fingerprints come from a listing.
     """
-    fingerprints: dict[str, str] = {}
-    for name in files:
-        is_listed = "://" in name and is_glob(name)
-        fingerprints |= sources.objects(name) if is_listed else dict.fromkeys(sources.expand(name), "")
+    fingerprints = sources.expand(files)
     alone = [url for url, fingerprint in fingerprints.items() if not fingerprint]
     fingerprints |= _listed(sources, alone)
     for url, identity in find_identities(sources, [url for url in alone if not fingerprints[url]]).items():

@@ -43,9 +43,9 @@ class SourceGroup(ABC):
         """All values of a variable."""
         return load_values(self.array(variable.name), variable)
 
-    def groups(self, *, with_variables: bool) -> list[str]:
-        """The paths of all groups below, from the root of the source, or of those that hold variables."""
-        return []
+    def groups(self) -> dict[str, bool]:
+        """The paths of all groups below, from the root of the source, and whether each holds variables."""
+        return {}
 
 
 class Format(ABC):
@@ -87,8 +87,7 @@ class Format(ABC):
                     left_out[name] = str(error)
                 else:
                     variables[name] = variable
-            has_data = "data" in taken.values()
-            groups = () if has_data else tuple(group.groups(with_variables=True))
+            groups = {} if "data" in taken.values() else group.groups()
             return ParsedFile(
                 url,
                 sources.identity(url),
@@ -97,13 +96,13 @@ class Format(ABC):
                 dict(group.attrs),
                 left_out,
                 new_dims,
-                groups,
+                tuple(path for path, has_variables in groups.items() if has_variables),
             )
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""
         with self.open(url, sources) as group:
-            return ["", *group.groups(with_variables=False)]
+            return ["", *group.groups()]
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:

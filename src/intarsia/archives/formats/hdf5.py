@@ -240,17 +240,17 @@ class HDF5Group(SourceGroup):
         """A dataset as h5py reads it."""
         return self.headers[name].dataset
 
-    def groups(self, *, with_variables: bool) -> list[str]:
-        """The paths of the groups below; or only of those that hold variables, sorted."""
+    def groups(self) -> dict[str, bool]:
+        """The paths of the groups below, and whether each holds variables."""
         h5py = library()
-        groups, holders = [], set()
+        groups: dict[str, bool] = {}
 
         def note(name: str, item: Any) -> None:
             path = f"{self._path}/{name}".lstrip("/")
             if isinstance(item, h5py.Group):
-                groups.append(path)
+                groups[path] = False  # it comes before what is in it
             elif isinstance(item, h5py.Dataset) and "/" in name and is_variable(item.id):
-                holders.add(path.rpartition("/")[0])
+                groups[path.rpartition("/")[0]] = True
 
         try:
             h5py.Group(self.id).visititems(note)
@@ -258,7 +258,7 @@ class HDF5Group(SourceGroup):
             raise IngestError(
                 f"it is damaged or truncated: HDF5 cannot list what it holds ({one_line(error)})"
             ) from error
-        return sorted(holders) if with_variables else groups
+        return groups
 
 
 def _place(item: Any) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import zarr
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.formats.format import Format, SourceGroup
-from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
+from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable
 from intarsia.archives.source_files import (
     ContentIdentity,
     Sources,
@@ -90,15 +90,6 @@ class VirtualFormat(Format):
             raise IngestError(f"{who} cannot read it: {parser_error_text(error)}") from error
         yield VirtualGroup(store, self.group, self.parser, url, links)
 
-    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
-        """The wanted variables of one source."""
-        parsed = super().parse(url, sources, request)
-        identity = _elsewhere(parsed, sources)
-        for variable in parsed.variables.values():
-            if variable.ranges is not None:
-                variable.ranges.identity = identity
-        return parsed
-
 
 class VirtualGroup(SourceGroup):
     """One group of a `ManifestStore`."""
@@ -132,6 +123,7 @@ class VirtualGroup(SourceGroup):
         ranges.move(self._links.follow(ranges.urls()))
         if (name := _as_parsers_take_it(self._url)) != self._url:
             ranges.move({url: url.replace(name, self._url, 1) for url in ranges.urls()})
+        ranges.identity = self._links.identity(ranges.urls())
         codecs = tuple(specified_codec(codec.to_dict()) for codec in array.metadata.codecs)
         reason = "the parser had to decode it (it is not stored as chunks)" if ranges.inlined else ""
         chunks = _chunks_of(array)
@@ -151,10 +143,10 @@ class VirtualGroup(SourceGroup):
         self._links.follow(_ranges_of(self._node.arrays[name]).urls())
         return zarr.open_array(self._store, path=self._inside(name), mode="r", zarr_format=3)
 
-    def groups(self, *, with_variables: bool) -> list[str]:
-        """The paths of the groups below; or only of those that hold arrays."""
+    def groups(self) -> dict[str, bool]:
+        """The paths of the groups below, and whether each holds arrays."""
         _, *below = with_groups_below(self._node, self._path)
-        return [path for path, node in below if node.arrays or not with_variables]
+        return {path: bool(node.arrays) for path, node in below}
 
 
 class LinksInSource:
@@ -162,7 +154,8 @@ class LinksInSource:
 
     def __init__(self, url: str, sources: Sources, *, is_tree: bool) -> None:
         """Raises `IngestError` if a link leads to what may not be read."""
-        self._sources = sources
+        self._url, self._sources = url, sources
+        self._identities: dict[str, ContentIdentity] = {}
         path = local_path(url) if is_tree else None
         self._folder = folder_of(url) if path is None else url.rstrip("/") + "/"
         links = [url]
@@ -181,22 +174,24 @@ class LinksInSource:
             urls = [url for url in urls if not _is_directly_below(url, plain)]
         return self._sources.permissions.checked(urls, self._folder)
 
+    def identity(self, locations: Sequence[str]) -> ContentIdentity | None:
+        """What identifies the content of chunks in these places; None if all are in the source itself."""
+        below = self._url.rstrip("/") + "/"
+        others = [url for url in locations if url != self._url and not url.startswith(below)]
+        if not others:
+            return None
+        places = others if len(others) == len(locations) else [self._url, *others]
+        for url in places:
+            if url not in self._identities:
+                self._identities[url] = self._sources.identity(url)
+        return combined_identity([self._identities[url] for url in places])
+
 
 def parser_error_text(error: Exception) -> str:
     """What a parser says; NumPy's errors about indexes mean a chunk that the array cannot have."""
     text = " ".join(str(error).split())
     outside = isinstance(error, IndexError) or text.startswith("invalid entry in coordinates")
     return f"one of its arrays has a chunk outside of its shape ({text})" if outside else text
-
-
-def _elsewhere(parsed: ParsedFile, sources: Sources) -> ContentIdentity | None:
-    """What identifies the files that chunks are in; None if that is the source itself."""
-    ranges = (each for variable in parsed.variables.values() for each in variable.all_ranges())
-    urls = {url for each in ranges for url in each.urls()}
-    below = parsed.url.rstrip("/") + "/"
-    others = sorted(url for url in urls if url != parsed.url and not url.startswith(below))
-    own = [parsed.identity] if len(others) < len(urls) else []
-    return combined_identity([*own, *map(sources.identity, others)]) if others else None
 
 
 def _is_directly_below(url: str, folder: str) -> bool:
