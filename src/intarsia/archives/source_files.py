@@ -177,6 +177,11 @@ class FormatProbe:
         return cls(url, head)
 
 
+def store_failures() -> tuple[type[Exception], ...]:
+    """What is raised if a store cannot be read or listed."""
+    return OSError, import_extra("obstore.exceptions", "virtual").BaseError
+
+
 class Sources:
     """The stores that sources are read from, opened when needed."""
 
@@ -245,7 +250,7 @@ class Sources:
         store, _ = self.resolve(root)
         try:
             found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
-        except (OSError, import_extra("obstore.exceptions", "virtual").BaseError) as error:
+        except store_failures() as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
         found.sort(key=lambda meta: str(meta["path"]))
         urls = [f"{root}/{quote(meta['path'])}" for meta in found]
@@ -323,6 +328,13 @@ class Sources:
         if not moments:
             raise FileNotFoundError(f"there is nothing at {url}")
         return ContentIdentity(sizes, max(moments))
+
+    def sizes_below(self, url: str) -> dict[str, int]:
+        """The sizes of all files in a directory, by their paths in it."""
+        store, inside = self.resolve(url)
+        root = inside.rstrip("/") + "/"
+        batches = import_extra("obstore", "virtual").list(store, root)
+        return {meta["path"].removeprefix(root): meta["size"] for batch in batches for meta in batch}
 
     def digest(self, url: str, identity: ContentIdentity) -> str:
         """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
@@ -501,12 +513,12 @@ def source_states(sources: Sources, entries: Mapping[str, str]) -> dict[str, Sta
 
 def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, ContentIdentity | Exception]:
     """What identifies the content of each source, or why it cannot be found out."""
-    failures = import_extra("obstore.exceptions", "virtual").BaseError
+    failures = store_failures()
 
     def ask(url: str) -> ContentIdentity | Exception:
         try:
             return sources.identity(url)
-        except (OSError, failures) as error:
+        except failures as error:
             return error
 
     return for_each(urls, ask)
@@ -527,7 +539,7 @@ def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, 
 
 def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, ContentIdentity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
-    failures = import_extra("obstore.exceptions", "virtual").BaseError
+    failures = store_failures()
 
     def same(url: str) -> ContentIdentity | None:
         text, digest = split_entry(entries[url])
@@ -537,7 +549,7 @@ def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Con
                 return None
             now = sources.digest(url, identity)
             return identity if now == digest and sources.identity(url) == identity else None
-        except (OSError, failures):
+        except failures:
             return None
 
     return {url: identity for url, identity in for_each(entries, same).items() if identity is not None}
@@ -569,7 +581,6 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
     for url in sought:
         if scheme_of(url) in LISTED_SCHEMES:
             by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
-    failures = import_extra("obstore.exceptions", "virtual").BaseError
     fingerprints: dict[str, str] = {}
     for urls in by_root.values():
         if len(urls) < MIN_LISTED:
@@ -587,6 +598,6 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
                 seen += len(batch)
                 if seen > limit:
                     break
-        except (OSError, failures):
+        except store_failures():
             continue
     return fingerprints

@@ -38,7 +38,6 @@ from intarsia.errors import (
     ShapeError,
     argument,
 )
-from intarsia.extras import import_extra
 from intarsia.interop.node_copies import ArrayDescription, open_source
 from intarsia.logical import opening
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
@@ -226,14 +225,8 @@ def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | Non
 
 
 def _list_chunks(stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources) -> _References:
-    store, root = sources.resolve(url)
     metadata: Any = stored.metadata
-    root = root.rstrip("/") + "/"
-    sizes = {
-        meta["path"].removeprefix(root): meta["size"]
-        for batch in import_extra("obstore", "virtual").list(store, root)
-        for meta in batch
-    }
+    sizes = sources.sizes_below(url)
     keys = [metadata.encode_chunk_key(index) for index in np.ndindex(grid)]
     lengths = np.array([sizes.get(key, 0) for key in keys], dtype=np.uint64)
     locations = [f"{url}/{key}" if sizes.get(key) else "" for key in keys]

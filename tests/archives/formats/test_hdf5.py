@@ -230,15 +230,17 @@ def test_a_group_of_a_file(tmp_path):
             group.createDimension("time", 1)
             group.createDimension("n", 5)
             group.createVariable("time", "f8", ("time",))[:] = [day]
-            group.createVariable("sst", "f4", ("time", "n"))[:] = np.full((1, 5), day)
+            for name in ("sst", "other"):
+                group.createVariable(name, "f4", ("time", "n"))[:] = np.full((1, 5), day)
     _, sst = ingested(tmp_path, sorted(tmp_path.glob("*.nc")), parser=HDF5("PRODUCT"))
     assert sst[...].tolist() == [[0] * 5, [1] * 5]
     report = intarsia.ingest(
         sorted(tmp_path.glob("*.nc")),
         tmp_path / "other",
         concat_dim="time",
-        parser=HDFParser(group="PRODUCT"),
+        parser=HDFParser(group="PRODUCT", drop_variables=["other"]),
     )
+    assert list(xr.open_dataset(report.repository, engine="intarsia")) == ["sst"]
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], sst[...])
 
 

@@ -11,7 +11,6 @@ here, to files that the source may refer to. Even the shape of a virtual dataset
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,7 @@ from intarsia.archives.formats.hdf5_files import (
     HDF5File,
     HDF5Files,
     OtherFileError,
-    check_external_files,
+    external_files,
     find,
     library,
     objects_in,
@@ -54,7 +53,6 @@ from intarsia.archives.source_files import (
     Sources,
     combined_identity,
     folder_of,
-    url_of,
 )
 from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
@@ -117,8 +115,7 @@ class HDF5Group(SourceGroup):
     def __init__(self, file: HDF5File, path: str, drop: Collection[str], first: int) -> None:
         self.id, file = find_group(file, path)
         self._path = path
-        attributes = attributes_of(self.id)
-        self.attrs = plain_attributes(attributes, attributes)
+        self.attrs = plain_attributes(attributes_of(self.id))
         objects, self.elsewhere = objects_in(file, self.id, path, drop)
         """Datasets and links that lead to other files, by name, and why they are not read."""
         above = path.rstrip("/")
@@ -193,7 +190,7 @@ class HDF5Group(SourceGroup):
 
     def _netcdf_dims(self, header: Header) -> list[str]:
         """Dimensions, by id, of a NetCDF variable with several axes: as a scale itself, it has no scales."""
-        if len(header.shape) < 2 or "CLASS" not in header.names:
+        if len(header.shape) < 2 or "CLASS" not in header.attributes:
             return []
         ids = header.attributes.get("_Netcdf4Coordinates")
         if ids is None or len(ids) != len(header.shape):
@@ -201,7 +198,7 @@ class HDF5Group(SourceGroup):
         names = {
             int(scale.attributes["_Netcdf4Dimid"]): self._short(scale.path)
             for scale in self._scales.values()
-            if "_Netcdf4Dimid" in scale.names
+            if "_Netcdf4Dimid" in scale.attributes
         }
         return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
 
@@ -294,7 +291,7 @@ def _described(
     sizes = _bare_sizes(header, axes)
     spare = (phony[size, sizes[:i].count(size)] for i, size in enumerate(sizes))
     dims = tuple(axis or next(spare) for axis in axes)
-    attrs = plain_attributes(header.attributes, header.names)
+    attrs = plain_attributes(header.attributes)
     if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):
         dtype = np.dtype("i1")  # an enumeration of bytes, as in NetCDF: a bool cannot be missing
     return ParsedVariable(name, "static", dims, header.shape, attrs, dtype)
@@ -328,10 +325,14 @@ class Header:
 
     def check_storage(self) -> None:
         """Raise `OtherFileError` if values are in other files that may not be read."""
-        if self.plist.get_external_count():
-            check_external_files(self.plist, self.file)
+        _ = self.external
         if self.virtual is not None:
             self.virtual.check_files()
+
+    @cached_property
+    def external(self) -> list[tuple[str, int, int]]:
+        """The other files that hold its values: URL, first byte and size of each part."""
+        return external_files(self.plist, self.file)
 
     @cached_property
     def shape(self) -> Any:
@@ -372,14 +373,9 @@ class Header:
         """Its attributes, as h5py reads them."""
         return attributes_of(self.id)
 
-    @cached_property
-    def names(self) -> list[str]:
-        """The names of its attributes."""
-        return list(self.attributes)
-
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
-        listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
+        listed = self.attributes.get(DIMENSION_LIST, ())
         return [library().h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
 
 
@@ -420,11 +416,11 @@ def attributes_of(bearer: Any) -> Any:
     return library().AttributeManager(SimpleNamespace(id=bearer))
 
 
-def plain_attributes(attributes: Any, names: Iterable[str]) -> dict[str, Any]:
+def plain_attributes(attributes: Any) -> dict[str, Any]:
     """Attributes about the data, with their types in the file; an empty one is an empty text."""
     h5py = library()
     plain: dict[str, Any] = {}
-    for name in names:
+    for name in attributes:
         if name in HIDDEN:
             continue
         try:
@@ -466,7 +462,7 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
             reason = f"it cannot be referenced: {error}"
     if reason:
         return replace(variable, chunks=chunks, reason=reason)
-    if plist.get_external_count():
+    if header.external:
         return _in_external_files(replace(variable, chunks=chunks, codecs=tuple(map(dict, codecs))), header)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
@@ -539,20 +535,17 @@ def _ranges(file: HDF5File, grid: tuple[int, ...], chunks: tuple[int, ...], plac
 
 def _in_external_files(variable: ParsedVariable, header: Header) -> ParsedVariable:
     """A variable whose numbers follow one another in external files, as chunks that end where files do."""
-    plist, sources = header.plist, header.file.files.sources
     shape, fill = variable.shape, _fill_of(header)
     rows, left = (*shape, 1)[0], math.prod(shape) * header.dtype.itemsize
     row = left // max(rows, 1)
     pieces, identities = [], []
-    for i in range(plist.get_external_count() if left else 0):
-        name, start, size = plist.get_external(i)
-        url = url_of(os.fsdecode(name))
-        identities.append(sources.identity(url))
+    for url, start, size in header.external if left else ():
+        identities.append(header.file.files.sources.identity(url))
         size = min(size, left)
         left -= size
         if start + size > identities[-1].size or size % row:
             return replace(variable, reason="an external file ends within a row of it, or is too short")
-        pieces.append((header.file.files.permitted(url), start, size))
+        pieces.append((url, start, size))
     step = math.gcd(rows, *(size // row for *_, size in pieces))
     if left or not shape or not step:
         return replace(variable, reason="its data are in external files")

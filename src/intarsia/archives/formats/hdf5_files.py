@@ -230,22 +230,26 @@ def objects_in(
     return found, left_out
 
 
-def check_external_files(plist: Any, file: HDF5File) -> None:
-    """Raise `OtherFileError` unless the source may refer to all files that hold the values."""
-    names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
+def external_files(plist: Any, file: HDF5File) -> list[tuple[str, int, int]]:
+    """The files that hold the values of a dataset, in order: URL, first byte and size of each part.
+
+    Raises `OtherFileError` unless the source may refer to all of them.
+    """
+    parts = [plist.get_external(i) for i in range(plist.get_external_count())]
+    names = [os.fsdecode(name) for name, *_ in parts]
     prefix = os.environ.get(EXTERNAL_PREFIX, "")
     if prefix and not all(map(os.path.isabs, names)):
         raise OtherFileError(
             f"its values are in {names[0]}, below what the variable {EXTERNAL_PREFIX} says: unset it"
         )
     try:
-        for name in dict.fromkeys(names):
-            file.files.permitted(url_of(name))
+        urls = {name: file.files.permitted(url_of(name)) for name in dict.fromkeys(names)}
     except IngestError as error:
         raise OtherFileError(f"its values are in external files: {error}") from None
     gone = [name for name in names if not os.path.exists(name)]
     if gone:
         raise OtherFileError(f"its values are in the external file {gone[0]}, which does not exist")
+    return [(urls[name], start, size) for name, (_, start, size) in zip(names, parts, strict=True)]
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"

@@ -79,16 +79,13 @@ class N5Parser(SourceParser):
         metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
         chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
         grid = chunk_grid(metadata["shape"], chunk_shape)
-        store, root = self.sources.resolve(url)
         entries = {}
-        for batch in import_extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
-            for meta in batch:
-                parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
-                if len(parts) != ndim or not all(map(str.isdecimal, parts)):
-                    continue
-                if all(int(part) < n for part, n in zip(parts, grid, strict=True)):
-                    place = f"{url}/{'/'.join(parts)}"
-                    entries[".".join(parts)] = {"path": place, "offset": 0, "length": meta["size"]}
+        for key, size in self.sources.sizes_below(url).items():
+            parts = key.split("/")
+            if len(parts) != ndim or not all(map(str.isdecimal, parts)):
+                continue
+            if all(int(part) < n for part, n in zip(parts, grid, strict=True)):
+                entries[".".join(parts)] = {"path": f"{url}/{key}", "offset": 0, "length": size}
         manifest = manifests.ChunkManifest(entries, shape=grid)
         return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
 

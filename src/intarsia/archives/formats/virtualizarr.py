@@ -30,10 +30,12 @@ from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid
 from intarsia.versions.storage_options import FILE
 
-# The same bytes under the name specified for Zarr v3, which more readers know. Other codecs keep their names:
-# zarr-python reads them without any help.
-SPECIFIED_NAMES = {"numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
-
+SPECIFIED: dict[str, tuple[str, dict[str, Any]]] = {
+    "numcodecs.zstd": ("zstd", {"level": 0, "checksum": False}),
+    "numcodecs.gzip": ("gzip", {"level": 5}),
+}
+"""Names specified for Zarr v3, which more readers know, with their defaults; the bytes are the same. Other
+codecs keep their names: zarr-python reads them without any help."""
 
 TREES = frozenset(("zarr", "n5"))
 """Formats that are a directory of chunks, in which only links lead to other files."""
@@ -225,15 +227,16 @@ def _described(name: str, array: Any, attrs: Mapping[str, Any] | None = None) ->
 
 
 def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
-    """A codec under the name that is specified for Zarr v3, if there is one."""
-    name = SPECIFIED_NAMES.get(document["name"], document["name"])
-    configuration = dict(document.get("configuration", {}))
-    if name == "zstd" and document["name"] != name:
-        defaults = {"level": 0, "checksum": False}
+    """A codec under the name that is specified for Zarr v3, if there is one.
+
+    >>> specified_codec({"name": "numcodecs.zstd", "configuration": {"level": 3, "id": "zstd"}})
+    {'name': 'zstd', 'configuration': {'level': 3, 'checksum': False}}
+    """
+    name, configuration = document["name"], document.get("configuration", {})
+    if name in SPECIFIED:
+        name, defaults = SPECIFIED[name]
         configuration = {key: configuration.get(key, default) for key, default in defaults.items()}
-    elif name == "gzip" and document["name"] != name:
-        configuration = {"level": configuration.get("level", 5)}
-    return {"name": name, "configuration": configuration} if "configuration" in document else {"name": name}
+    return {"name": name} | ({"configuration": dict(configuration)} if "configuration" in document else {})
 
 
 def _chunks_of(array: Any) -> tuple[int, ...]:
