@@ -295,6 +295,14 @@ def test_attributes_that_are_nested_like_any_other_are_kept(tmp_path):
     assert dataset.attrs["history"] == given
 
 
+@pytest.mark.parametrize("content", ["[]", "{", "{}"])
+def test_a_zarr_document_that_is_none_says_so(tmp_path, content):
+    (tmp_path / "bad.zarr").mkdir()
+    (tmp_path / "bad.zarr/zarr.json").write_text(content)
+    with pytest.raises(IngestError, match=r"bad\.zarr: .*Parser cannot (read it|find 'node_type' in it)"):
+        ingested(tmp_path, [tmp_path / "bad.zarr"])
+
+
 def test_a_directory_of_something_else_says_what_it_holds(tmp_path):
     (tmp_path / "thing").mkdir()
     (tmp_path / "thing/readme.txt").write_text("hello")

@@ -7,7 +7,6 @@ and no texts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
@@ -31,11 +30,7 @@ TEXTS = "vlen-utf8"
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is Zarr."""
     if "zarr.json" in probe.names:
-        document = json.loads(sources.get(f"{probe.url.rstrip('/')}/zarr.json"))
-        parser: Any = import_extra("virtualizarr.parsers", "virtual").ZarrParser()
-        if document.get("node_type") == "array":
-            parser = ZarrArrayParser(sources)
-        return VirtualFormat("zarr", parser, group)
+        return VirtualFormat("zarr", ZarrV3Parser(sources), group)
     if {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
         return None
     return VirtualFormat("zarr", ZarrV2Parser(sources), group)
@@ -144,13 +139,16 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
     return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}
 
 
-class ZarrArrayParser(SourceParser):
-    """A Zarr v3 array without a group around it: one variable, named after its directory."""
+class ZarrV3Parser(SourceParser):
+    """A Zarr v3 group; or an array without a group around it: one variable, named after its directory."""
 
     def __call__(self, url: str, registry: Any) -> Any:
-        manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
-        metadata = ArrayV3Metadata.from_dict(self.json(f"{root}/zarr.json"))
+        document = self.json(f"{root}/zarr.json")
+        if document["node_type"] != "array":
+            return import_extra("virtualizarr.parsers", "virtual").ZarrParser()(url, registry)
+        manifests = import_extra("virtualizarr.manifests", "virtual")
+        metadata = ArrayV3Metadata.from_dict(document)
         separator = getattr(metadata.chunk_key_encoding, "separator", "/")
         array = _manifest_array(self.sources, root, metadata, 3, separator)
         name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
