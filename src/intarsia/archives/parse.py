@@ -88,8 +88,6 @@ def parse_one(
     """Parse one file; what is wrong with it is returned, not raised."""
     try:
         before = sources.identity(url)
-        if before.size == 0:
-            return ParseFailure(url, "the file is empty")
         with sources.held(url, before.size if parser is None else sys.maxsize):
             format = format_of(url, sources, parser, request.group)
             digest = sources.digest(url, before) if parser is None else ""

@@ -181,7 +181,7 @@ def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np
             order = "F"
         elif isinstance(codec, BytesCodec):
             if codec.endian is not None and kind.itemsize > 1:
-                kind = kind.newbyteorder(str(codec.endian))
+                kind = kind.newbyteorder(codec.endian)
         elif known is None:
             words = codecs_text([codec.to_dict()])
             raise UnreachableMembersError(
