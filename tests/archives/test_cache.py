@@ -7,6 +7,7 @@ import shutil
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 
+import netCDF4
 import numpy as np
 import obstore
 import pytest
@@ -80,6 +81,32 @@ def test_what_is_new_changed_and_gone_shows_at_the_next_open(kept):
         file.unlink()
     with pytest.raises(IngestError, match="no file matches"):
         opened(pattern)
+
+
+def test_a_tree_of_groups_shows_what_is_new_changed_and_gone(kept):
+    def save(day, value):
+        with netCDF4.Dataset(kept / f"{day}.nc", "w") as file:
+            for name in ("a", "b"):
+                group = file.createGroup(name)
+                group.createDimension("time", 1)
+                group.createVariable("time", "i4", ("time",))[:] = day
+                group.createVariable("v", "f4", ("time",))[:] = value
+
+    def shown():
+        tree = xr.open_datatree(f"{kept}/*.nc", engine="intarsia", concat_dim="time")
+        return [tree[name].v.values.tolist() for name in ("a", "b")]
+
+    for day in (0, 1):
+        save(day, day)
+    assert shown() == [[0, 1]] * 2
+    save(2, 2)
+    assert shown() == [[0, 1, 2]] * 2
+    save(1, 7)
+    assert shown() == [[0, 7, 2]] * 2
+    (kept / "0.nc").unlink()
+    with pytest.warns(UserWarning, match=r"1 file .* has disappeared"):
+        assert shown() == [[7, 2]] * 2
+    assert cache.cached_archives()[0].record().group == "0"  # nothing had to be built anew
 
 
 def test_files_that_do_not_fit_what_was_there_are_a_dataset_of_their_own(kept):

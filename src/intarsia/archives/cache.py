@@ -27,12 +27,13 @@ from typing import Any
 import icechunk
 
 from intarsia import __version__
-from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset import dataset_group
 from intarsia.archives.ingestion import ingest, remove
+from intarsia.archives.ledger import read_ledger
 from intarsia.archives.source_files import Sources, content_fingerprints, is_glob, url_of
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
-from intarsia.logical.hierarchy import open_group
+from intarsia.logical.hierarchy import groups_below, open_group
 from intarsia.versions.locking import lock_directory
 from intarsia.versions.repository import open_repository
 from intarsia.versions.storage_options import SECRETS
@@ -260,17 +261,22 @@ class CacheEntry:
             shutil.rmtree(folder, ignore_errors=True)
             ingest(files, folder, group=group, **options)
             return group
-        dataset = Dataset.read(repo.readonly_session("main").store, group)
-        known = dataset.ledger.locations
-        gone = [url for url in known if url not in set(urls)]
+        root = dataset_group(repo.readonly_session("main").store, group)
+        below = [] if root is None else [(each, read_ledger(each)) for each in groups_below(root)]
+        datasets = [
+            (each, ledger) for each, ledger in below if ledger.count
+        ]  # with "*" as source group, many
+        known = dict.fromkeys(url for _, ledger in datasets for url in ledger.locations)
+        gone = known.keys() - set(urls)
         if gone:
-            _warn_about_gone(gone, archive)
+            _warn_about_gone([url for url in known if url in gone], archive)
         # whether every file goes where its coordinates say, whatever the order of files
-        has_axes = all(dim in dataset.plain for dim in dataset.ledger.dims)
+        has_axes = all(dim in each for each, ledger in datasets for dim in ledger.dims)
         if not archive.is_nested and len(gone) < len(known) and has_axes:
             try:
-                if gone:
-                    remove(repo, gone, group=group)
+                for each, ledger in datasets:
+                    if own := [url for url in ledger.locations if url in gone]:
+                        remove(repo, own, group=each.path)
                 ingest(files, repo, group=group, replace=True, **options)
                 return group
             except IngestError:  # they do not fit the existing files; all together they may
