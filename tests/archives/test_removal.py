@@ -63,6 +63,19 @@ def test_globs_are_those_of_sources_and_files_need_not_be_there(tmp_path):
     assert found.time.values.tolist() == [0, 3]
 
 
+def test_globs_lead_into_folders_only_where_they_say_so(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "files [1]").mkdir()
+    names = [tmp_path / name for name in ("0.nc", "old/1.nc", "old/2 b.nc", "files [1]/3.nc", "4.nc")]
+    for i, name in enumerate(names):
+        netcdf(name, i)
+    repo = intarsia.ingest(names, "memory://", concat_dim="time").repository
+    remove(repo, tmp_path / "*.nc")
+    assert opened(repo).time.values.tolist() == [1, 2, 3]
+    remove(repo, [names[3], tmp_path / "**" / "* b.nc"])
+    assert opened(repo).time.values.tolist() == [1]
+
+
 def test_what_cannot_be_removed_is_refused_in_words(tmp_path):
     netcdf(tmp_path / "0.nc", 0)
     netcdf(tmp_path / "1.nc", 1)

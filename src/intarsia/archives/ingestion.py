@@ -18,6 +18,7 @@ from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 import icechunk
 
@@ -62,7 +63,6 @@ from intarsia.archives.source_files import (
     ContentIdentity,
     ReferencePermissions,
     Sources,
-    local_path,
     url_of,
 )
 from intarsia.archives.write_plan import PlanWriter, UncommittedChange, with_splitting, with_whole_members
@@ -881,7 +881,8 @@ def remove(
         gone = _entries(named, dataset.ledger)
         if set(dataset.ledger.file_regions.member.tolist()) <= set(gone):
             raise IngestError(
-                "no other file shows anything, so nothing would be left: delete the group instead"
+                "these are all the files of the dataset that show anything, so nothing would be left: delete "
+                "its group instead"
             )
         request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
         plan = plan_ingest((), dataset, request, rules, removed=gone)
@@ -900,22 +901,34 @@ def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
     found: dict[int, None] = {}
     for name in named:
         text = os.fspath(name)
-        url = None if WILDCARDS.search(text) else url_of(text)
-        hits = [i for each, i in known.items() if each == url or (url is None and _matches(each, text))]
+        url = url_of(text)
+        hits = [i for i in [known.get(url)] if i is not None]
+        if not hits and WILDCARDS.search(text):
+            pattern = _names(url)
+            hits = [i for each, i in known.items() if _matches(_names(each), pattern)]
         if not hits:
             raise IngestError(
                 f"{text} is not a source of the dataset, which has {count_text(len(known), 'file')}"
             )
         found |= dict.fromkeys(hits)
-    if len(found) == len(known):
-        raise IngestError(
-            "these are all the files of the dataset, so nothing would be left: delete its group instead"
-        )
     return list(found)
 
 
-def _matches(url: str, pattern: str) -> bool:
-    path = local_path(url)
-    if path is None or "://" in pattern:
-        return fnmatchcase(url, pattern)
-    return fnmatchcase(str(path), os.path.abspath(pattern))
+def _names(url: str) -> list[str]:
+    return unquote(url).split("/")
+
+
+def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a path matches a glob, both as lists of names: as in `ingest`, only `**` leads into folders.
+
+    >>> [_matches(["data", *below], ["data", "*"]) for below in (["a.nc"], ["old", "a.nc"])]
+    [True, False]
+    >>> [_matches(["data", *below], ["data", "**", "*.nc"]) for below in (["a.nc"], ["old", "a.nc"])]
+    [True, True]
+    """
+    if not patterns:
+        return not names
+    first, *rest = patterns
+    if first == "**":
+        return any(_matches(names[i:], rest) for i in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], first) and _matches(names[1:], rest)
