@@ -17,7 +17,6 @@ from intarsia.archives.parsed_file import (
     ParseRequest,
     roles,
 )
-from intarsia.archives.plan.reconcile import Values
 from intarsia.archives.source_files import ContentIdentity, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
@@ -98,28 +97,30 @@ def _schema(declared: Iterable[Declared], attrs: dict[str, Any], request: ParseR
 
 
 def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Declared]:
-    conventions = import_extra("xarray", "xarray").conventions
     for name, variable in dataset.variables.items():
-        if name not in dataset.coords:
+        if name in dataset.coords:
+            yield from _coordinate(str(name), variable, request)
+        else:
             attrs, dtype = dict(variable.attrs), variable.dtype
             yield ParsedVariable(str(name), "static", variable.dims, variable.shape, attrs, dtype), dtype
-            continue
-        is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
-        if is_time and (name in request.dims or set(request.dims) & set(variable.dims)):
-            continue  # the units are not given
-        stored = conventions.encode_cf_variable(variable, name=name)
-        yield _loaded(str(name), stored.dims, np.asarray(stored.values), dict(stored.attrs))
 
 
-def _loaded(name: str, dims: tuple[str, ...], values: Values, attrs: dict[str, Any]) -> Declared:
+def _coordinate(name: str, variable: Any, request: ParseRequest) -> Iterator[Declared]:
+    """A coordinate as a file would have it, with the values of an `xarray.Variable`."""
+    is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
+    if is_time and set(request.dims) & {name, *variable.dims}:
+        return  # the units are not given
+    stored = import_extra("xarray", "xarray").conventions.encode_cf_variable(variable, name=name)
+    values = np.asarray(stored.values)
     if values.dtype.kind in "OUS":
         values = values.astype(np.dtypes.StringDType())
-    dtype = values.dtype
-    return ParsedVariable(name, "static", dims, values.shape, attrs, dtype, values=values), dtype
+    dims, attrs, dtype = stored.dims, dict(stored.attrs), values.dtype
+    yield ParsedVariable(name, "static", dims, values.shape, attrs, dtype, values=values), dtype
 
 
 def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator[Declared]:
     """As `xarray.Dataset.to_dict` writes it, with or without values."""
+    xarray = import_extra("xarray", "xarray")
     sizes = dict(document.get("dims", {})) | dict.fromkeys(request.dims, 1)
     listed = {**document.get("coords", {}), **document.get("data_vars", {})}
     for name, each in listed.items():
@@ -139,7 +140,8 @@ def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator
         if "data" in each and name not in document.get("data_vars", {}):
             values = np.asarray(each["data"])
             typed = dtype is not None and dtype.kind not in "OUST"
-            yield _loaded(str(name), dims, values.astype(dtype) if typed else values, attrs)
+            variable = xarray.Variable(dims, values.astype(dtype) if typed else values, attrs)
+            yield from _coordinate(str(name), variable, request)
             continue
         shape = tuple(sizes[dim] for dim in dims)
         yield ParsedVariable(str(name), "static", dims, shape, attrs, dtype or np.dtype("f8")), dtype
