@@ -102,18 +102,22 @@ class from_variable:  # noqa: N801 - as above
         return variable
 
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+"""How people write numbers; Python takes more for one, such as 2002_06 and nan."""
+
+
 def number_or_text(text: str) -> int | float | str:
     """The number that a text means, or else the text.
 
-    >>> number_or_text("2"), number_or_text("0.5"), number_or_text("C01")
-    (2, 0.5, 'C01')
+    >>> number_or_text("2"), number_or_text("0.5"), number_or_text("C01"), number_or_text("2002_06")
+    (2, 0.5, 'C01', '2002_06')
     """
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if NUMBER.fullmatch(text) is None:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def check_concat_dims(
