@@ -197,6 +197,19 @@ def test_sources_over_http(tmp_path, options):
         assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
 
 
+def test_a_web_server_is_not_asked_for_listings(tmp_path):
+    netcdf(tmp_path / "daily", 0)
+    netcdf(tmp_path / "1.nc", 1)
+    with serving(tmp_path) as root:
+        urls = [f"{root}/daily", f"{root}/1.nc"]
+        report = intarsia.ingest(urls, tmp_path / "r", concat_dim="time")
+        (tmp_path / "1.nc").unlink()
+        states = [file.state for file in intarsia.archives.sources(report.repository)]
+        assert states == ["present", "gone"]
+        with pytest.raises(IngestError, match=r"2\.nc: there is no such file"):
+            intarsia.ingest(f"{root}/2.nc", report.repository, concat_dim="time")
+
+
 def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
     asked = {
         "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "requester_pays": True,

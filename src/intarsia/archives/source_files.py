@@ -42,6 +42,9 @@ WHOLE_BYTES = 4 << 20
 HEAD_BYTES = 8200
 """How many bytes of a file tell its format: HDF5 may begin at byte 8192."""
 
+DIRECTORIES = (".zarr", ".n5", ".parq", ".parquet")
+"""How the names of directories on web servers end."""
+
 DIGEST = " blake2b:"
 """Precedes the digest of a content in ledgers."""
 
@@ -79,6 +82,15 @@ def is_glob(name: str) -> bool:
     (True, False)
     """
     return bool(WILDCARDS.search(name)) and ("://" in name or not os.path.exists(name))
+
+
+def is_listed(url: str) -> bool:
+    """Whether a store lists what is below a URL: on a web server, only directories that are named as such.
+
+    >>> is_listed("s3://bucket/sst"), is_listed("https://host/sst"), is_listed("https://host/sst.zarr")
+    (True, False, True)
+    """
+    return scheme_of(url) in LISTED_SCHEMES or url.rstrip("/").endswith(DIRECTORIES)
 
 
 @lru_cache(maxsize=64)  # needed several times while a file is parsed
@@ -169,7 +181,7 @@ class FormatProbe:
             with sources.reader(url) as reader:
                 head = reader.read(HEAD_BYTES)
         except FileNotFoundError:  # object stores have no directories, only names that begin alike
-            if scheme_of(url) not in LISTED_SCHEMES or not (names := sources.names_in(url)):
+            if not is_listed(url) or not (names := sources.names_in(url)):
                 raise
             return cls(url, names=names)
         if not head:
@@ -316,6 +328,8 @@ class Sources:
         try:
             meta = import_extra("obstore", "virtual").head(store, inside)
         except FileNotFoundError:
+            if not is_listed(url):
+                raise
             return self._identity_of_tree(url)
         return identity_in(url, meta)
 
