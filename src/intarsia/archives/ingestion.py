@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
-from functools import cache
+from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -255,23 +255,13 @@ def ingest(
 
 def _check_choices(arguments: Mapping[str, Any]) -> None:
     """Refuse an argument of `ingest` that is none of the words in its annotation."""
-    for name, words in _choices().items():
-        value = arguments[name]
-        if not callable(value) and value not in words:
-            listed = ", ".join(repr(word) for word in words if word is not None)
-            raise IngestError(f"{argument(name, value)} is not one of {listed}")
-
-
-@cache
-def _choices() -> dict[str, list[Any]]:
-    """The words that arguments of `ingest` may be, by the names of the arguments."""
-    found: dict[str, list[Any]] = {}
     for name, annotation in get_type_hints(ingest).items():
-        choices = (annotation, *get_args(annotation))
-        words = [word for choice in choices if get_origin(choice) is Literal for word in get_args(choice)]
-        if words:
-            found[name] = [*words, *([None] if type(None) in choices else [])]
-    return found
+        kinds = (annotation, *get_args(annotation))
+        words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        value = arguments.get(name)
+        if words and value not in words and not callable(value) and not (value is None and NoneType in kinds):
+            listed = ", ".join(map(repr, words))
+            raise IngestError(f"{argument(name, value)} is not one of {listed}")
 
 
 def _dry_run_of[**P](
