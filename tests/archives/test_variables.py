@@ -7,6 +7,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import intarsia
 from intarsia.errors import IngestError
@@ -141,3 +142,12 @@ def calls_of_ingest(folder, count):
     assert len(dataset) == count
     assert len(report.repository.config.manifest.splitting.to_dict()) == 3
     return found["call"]
+
+
+def test_one_variable_may_be_named_without_a_list(tmp_path):
+    netcdf(tmp_path / "0.nc", 0, extra=("ice", "wind"))
+    report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time", variables="sst", load="ice")
+    with xr.open_dataset(report.repository, engine="intarsia") as dataset:
+        assert set(dataset.data_vars) == {"sst", "ice"}
+    group = zarr.open_group(report.repository.readonly_session("main").store, mode="r")
+    assert isinstance(group["ice"], zarr.Array)

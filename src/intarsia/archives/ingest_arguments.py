@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -120,6 +120,15 @@ def number_or_text(text: str) -> int | float | str:
         return float(text)
 
 
+def names_in(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Names that a caller gave: one, or several.
+
+    >>> names_in("sst"), names_in(["sst", "ice"])
+    (('sst',), ('sst', 'ice'))
+    """
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def check_concat_dims(
     concat_dim: str | Sequence[str] | None,
     combine: str | None,
@@ -128,7 +137,7 @@ def check_concat_dims(
     """The dimensions that were named; none if the files' coordinates determine them."""
     if concat_dim is None and combine == "by_coords":
         return ()
-    named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
+    named = names_in(concat_dim or ())
     dims = named + tuple(dim for dim in coordinate_sources if dim not in named)
     if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
         raise IngestError(

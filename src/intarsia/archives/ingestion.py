@@ -36,6 +36,7 @@ from intarsia.archives.ingest_arguments import (
     find_concat_dims,
     find_coordinate_sources,
     known_stacks,
+    names_in,
 )
 from intarsia.archives.ingest_report import (
     IngestReport,
@@ -87,7 +88,7 @@ def ingest(
     rename: Mapping[str, str] | None = None,
     preprocess: Preprocess | None = None,
     schema: Any = None,
-    variables: Iterable[str] | None = None,
+    variables: str | Iterable[str] | None = None,
     group: str = "",
     source_group: str = "",
     copy: Literal["needed", "all", "never"] = "needed",
@@ -102,7 +103,7 @@ def ingest(
     replace: bool = False,
     nulls: bool = False,
     dtype: Any = None,
-    load: Iterable[str] = (),
+    load: str | Iterable[str] = (),
     coordinate: Callable[[str], Any] | None = None,
     order_by: str | None = None,
     parser: Any = None,
@@ -212,10 +213,10 @@ def ingest(
     _check_choices(locals())
     along = check_concat_dims(concat_dim, combine, dims or {})
     coordinate_sources, needed = find_coordinate_sources(dims, order_by, coordinate, along)
-    chosen = None if variables is None else tuple(variables)
-    names = tuple((rename or {}).items())
+    chosen = None if variables is None else names_in(variables)
+    renamed = tuple((rename or {}).items())
     request = ParseRequest(
-        along, chosen, (*load, *needed), names, source_group.strip("/"), preprocess,
+        along, chosen, (*names_in(load), *needed), renamed, source_group.strip("/"), preprocess,
         whole_tree=source_group.strip("/") == ALL,
     )  # fmt: skip
     if convert_units and units == "ignore":

@@ -19,7 +19,7 @@ from intarsia.display import Listing, bounds_text
 from intarsia.engine.plan import chunks_along, plan
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
-from intarsia.logical.hierarchy import is_logical, not_logical, open_group
+from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.manifest.box import Box
@@ -209,8 +209,12 @@ def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
         group = open_group(store, path, "r")
     except FileNotFoundError:
         raise NotLogicalArrayError(f"there is nothing at {path or '/'}") from None
-    except ContainsArrayError as error:
-        raise not_logical(store, path, str(error)) from error
+    except ContainsArrayError:
+        dataset = path.rpartition("/")[0] or "/"
+        raise NotLogicalArrayError(
+            f"{path} is a plain array: its values were loaded, and do not come from one file or another.\n"
+            f"  The files of the dataset are those of {dataset}"
+        ) from None
     if not is_logical(group):
         return None, path
     return open_array(store, path), path.rpartition("/")[0]

@@ -166,8 +166,8 @@ class _Variable:
             return UniformArray(self.name, self.dims, attrs, box.shape, box.shape, *about, None)
         if region.view is not None:
             raise UnreachableMembersError(
-                f"{self.name}{bounds_text(region.bounds)} is seen reversed or transposed, which references "
-                f"cannot express.\n  {EXPORT}"
+                f"{self.name}{bounds_text(region.bounds)} is seen reversed, transposed or stacked, which "
+                f"references cannot express.\n  {EXPORT}"
             )
         member = region.member
         if region.packing is not None:
