@@ -67,6 +67,24 @@ def test_a_missing_band_is_a_hole_and_replaced_files_lose_theirs(tmp_path):
     assert not np.isnan(found.CMI.sel(time=0, band=1)).any()
 
 
+def test_attributes_of_stacked_variables_are_combined_like_others(tmp_path):
+    paths = [tmp_path / f"{day}.nc" for day in range(3)]
+    for day, path in enumerate(paths):
+        about = {"sensor": "ABI", "version": min(day, 1)}
+        bands = {name: ("time", [float(day)], about | {"long_name": name}) for name in BANDS[:2]}
+        xr.Dataset(bands, {"time": [day]}).to_netcdf(path)
+    options = {"concat_dim": "time", "stack": {"CMI": ("band", BANDS[:2])}}
+    for portions in ([paths], [paths[:1], paths[1:]], [[path] for path in paths]):
+        repo = "memory://"
+        for portion in portions:
+            repo = intarsia.ingest(portion, repo, combine_attrs="drop_conflicts", **options).repository
+        assert dict(intarsia.open(repo, "CMI").attrs) == {"sensor": "ABI"}
+    with pytest.raises(IngestError, match=r"(?s)2 of 3 files.*'CMI' differs: attribute 'version' is 1"):
+        intarsia.ingest(paths, "memory://", combine_attrs="identical", **options)
+    report = intarsia.ingest(paths[1:], "memory://", combine_attrs="identical", **options)
+    assert intarsia.open(report.repository, "CMI").attrs["version"] == 1
+
+
 def test_what_cannot_be_stacked_is_refused(tmp_path):
     scene(tmp_path / "0.nc", 0)
     for wrong in ("band", ("band",), ("band", []), ("band", ["C01", "C01"]), (1, ["C01"])):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.cf import json_attributes
@@ -13,6 +13,7 @@ from intarsia.logical.attributes import with_floats
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
+    from intarsia.archives.ingest_arguments import StackedVariables
 
 OVERRIDE = "override"
 """The rule under which the first file's attributes stay, so that there is nothing to combine."""
@@ -39,8 +40,8 @@ class AttributeMerger:
     A name stands for a variable, or if it is empty for the dataset.
     """
 
-    def __init__(self, rule: Rule, dataset: Dataset, stacked: Iterable[str] = ()) -> None:
-        self._rule, self._stacked = rule, frozenset(stacked)
+    def __init__(self, rule: Rule, dataset: Dataset, stacks: Mapping[str, StackedVariables]) -> None:
+        self._rule, self._stacks = rule, stacks
         self._seen: dict[str, list[dict[str, Any]]] = {}
         """What the rule made of the attributes; for a function, all of them."""
         self._source: dict[str, str] = {}
@@ -52,11 +53,20 @@ class AttributeMerger:
             self._combine(name, _loose(attrs), "the dataset")
 
     def _of(self, file: ParsedFile) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What a file says; for stacked variables, what all of them say."""
+        """What a file says; of a stack of variables, what all of them say."""
         yield WHOLE, _loose(file.attrs)
+        shared: dict[str, dict[str, Any]] = {}
         for name, variable in file.variables.items():
-            if name not in self._stacked:
-                yield name, _loose(variable.attrs)
+            own = _loose(variable.attrs)
+            if name not in self._stacks:
+                yield name, own
+                continue
+            array = self._stacks[name].array
+            known, dropped = shared.setdefault(array, own), self._dropped.setdefault(array, set())
+            differing = {key for key in known | own if not _same(known.get(key), own.get(key))}
+            dropped |= differing
+            shared[array] = {key: value for key, value in own.items() if key not in differing | dropped}
+        yield from shared.items()
 
     def check(self, file: ParsedFile) -> None:
         """Raises `IngestError` if the rule refuses a file."""
