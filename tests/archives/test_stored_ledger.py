@@ -8,11 +8,24 @@ import pytest
 import zarr
 from numcodecs import zstd
 
-from intarsia.archives.ledger import HEAD, MAX_MEMBERS, Ledger, entries_of, read_ledger, write_ledger
+import intarsia
+from intarsia.archives import ledger as ledger_module
+from intarsia.archives import remove
+from intarsia.archives.ledger import (
+    HEAD,
+    INDEX,
+    MAX_MEMBERS,
+    Ledger,
+    entries_of,
+    index_key,
+    read_ledger,
+    write_ledger,
+)
 from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import RegionTable, Row
+from tests.archives.files import netcdf
 
 CLAIMS = RegionTable.from_rows(
     [Row(0, Box((0, 0), (3, 1)), (0, 0)), Row(1, Box((3, 0), (7, 1)), (0, 0))], ndim=2
@@ -121,3 +134,32 @@ def test_damaged_arrays_of_it_are_refused_in_words_and_take_no_memory(key, damag
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 64 << 20
+
+
+def test_the_index_of_names_follows_files_that_come_change_and_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_module, "INDEX_LAG", 3)
+    paths = [tmp_path / f"{day}.nc" for day in range(8)]
+    urls = [path.as_uri() for path in paths]
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+
+    def check(known, indexed):
+        group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+        ledger = read_ledger(group)
+        assert ledger.locations == known
+        assert {url: number for url, (number, _) in entries_of(group, urls).items()} == {
+            url: number for number, url in enumerate(known)
+        }
+        names = ledger.locations[: group[LEDGER][INDEX].shape[0]]
+        assert group[LEDGER][INDEX][:].tolist() == list(map(index_key, names))
+        assert len(names) == indexed
+
+    sizes = (0, 0, 3, 3, 3, 6, 6, 6)
+    for day, path in enumerate(paths):  # each is added without reading those before it
+        netcdf(path, day)
+        repo = intarsia.ingest(path, repo, concat_dim="time").repository
+        check(urls[: day + 1], sizes[day])
+    remove(repo, paths[4])
+    check([*urls[:4], *urls[5:]], 7)
+    netcdf(paths[1], 1, values=np.ones((1, 6, 8)))
+    repo = intarsia.ingest(paths[1], repo, concat_dim="time", replace=True).repository
+    check([urls[0], *urls[2:4], *urls[5:], urls[1]], 7)

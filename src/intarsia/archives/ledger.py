@@ -303,8 +303,6 @@ def common_prefix_length(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any
     >>> common_prefix_length(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
     2
     """
-    if mine.shape[1] != theirs.shape[1]:
-        return 0
     both = min(len(mine), len(theirs))
     differs = (mine[:both] != theirs[:both]).any(axis=1)
     return int(np.argmax(differs)) if differs.any() else both

@@ -20,7 +20,7 @@ from zarr.registry import get_codec_class
 from intarsia.archives.cf import CFDecoding
 from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.display import codecs_text
-from intarsia.errors import IngestError, argument
+from intarsia.errors import argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.region_table import RegionTable
@@ -310,11 +310,6 @@ def chunk_sets_of(
     grid = chunk_grid(variable.shape, variable.chunks)
     whole = (Box.sized(grid),)
     ranges = variable.ranges
-    by_copy = ranges is None or bool(ranges.inlined)
-    if by_copy and copy == "never":
-        raise IngestError(
-            f"{variable.name!r}: {variable.reason}, and {argument('copy', 'never')} was requested"
-        )
     if ranges is None or copy == "all":
         reason = variable.reason or f"{argument('copy', 'all')} was requested"
         return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
