@@ -319,7 +319,7 @@ def test_an_hdf5_file_behind_a_user_block_is_recognised(tmp_path):
     hdf5(tmp_path / "0.h5", 0, build)
     with h5py.File(tmp_path / "1.h5", "w", userblock_size=512) as file:
         file["time"] = [1.0]
-    assert format_of(url_of(tmp_path / "1.h5"), Sources()).name == "hdf5"
+    assert format_of(url_of(tmp_path / "1.h5"), Sources(), ParseRequest(())).name == "hdf5"
 
 
 @pytest.mark.parametrize(

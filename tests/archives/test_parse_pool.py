@@ -107,7 +107,7 @@ def test_a_dead_pool_is_told(series, tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-PARSE = partial(_parse_some, sources=Sources(), request=ParseRequest(("time",)), parser=None)
+PARSE = partial(_parse_some, sources=Sources(), request=ParseRequest(("time",)))
 
 
 @pytest.fixture

@@ -36,16 +36,18 @@ class Groups:
     """Files that cannot be read, and why."""
 
     @classmethod
-    def of(cls, urls: Sequence[str], sources: Sources, request: ParseRequest, parser: Any) -> Groups:
+    def of(cls, urls: Sequence[str], sources: Sources, request: ParseRequest) -> Groups:
         """The groups of these files."""
         having: dict[str, list[str]] = {}
         firsts: dict[str, ParsedFile] = {}
         unreadable: dict[str, str] = {}
         for url in urls:
             try:
-                paths = format_of(url, sources, parser).groups(url, sources)
+                paths = format_of(url, sources, request).groups(url, sources)
                 more = {
-                    path: _parsed(url, path, sources, request, parser) for path in paths if path not in firsts
+                    path: _parsed(url, sources, replace(request, group=path))
+                    for path in paths
+                    if path not in firsts
                 }
             except Exception as error:
                 unreadable[url] = failure_text(error)
@@ -63,8 +65,8 @@ class Groups:
             if names and not lacks_axes:
                 with_data[path] = having[path]
             else:
-                loading = replace(request, load=(*request.load, *names))
-                without_data[path] = _parsed(file.url, path, sources, loading, parser) if names else file
+                loading = replace(request, group=path, load=(*request.load, *names))
+                without_data[path] = _parsed(file.url, sources, loading) if names else file
         return cls(with_data, without_data, unreadable)
 
     @property
@@ -99,8 +101,8 @@ class Groups:
         return f"{url}: {no_variables_text(self.left_out)}"
 
 
-def _parsed(url: str, path: str, sources: Sources, request: ParseRequest, parser: Any) -> ParsedFile:
-    found = format_of(url, sources, parser, path).parse(url, sources, replace(request, group=path))
+def _parsed(url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
+    found = format_of(url, sources, request).parse(url, sources, request)
     for variable in found.variables.values():
         if variable.role == "concat" and not set(variable.dims) & set(request.dims):
             variable.role = "static"

@@ -217,7 +217,7 @@ def ingest(
     renamed = tuple((rename or {}).items())
     request = ParseRequest(
         along, chosen, (*names_in(load), *needed), renamed, source_group.strip("/"), preprocess,
-        whole_tree=source_group.strip("/") == ALL,
+        whole_tree=source_group.strip("/") == ALL, parser=parser,
     )  # fmt: skip
     if convert_units and units == "ignore":
         raise IngestError(
@@ -242,7 +242,7 @@ def ingest(
         stacks=stacks, overlap=overlap, tolerance=tolerance, file_order=combine == "nested", indices=places,
     )  # fmt: skip
     whole = DatasetIngestion(
-        group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine
+        group, urls, sources, request, rules, errors, replace, coordinate_sources, schema, engine
     )  # fmt: skip
     ingestion = Ingestion(store, branch, urls, [whole])
     if request.group == ALL:
@@ -392,7 +392,7 @@ class Ingestion:
                 f"{argument('source_group', '*')} needs {argument('concat_dim')}: each group has "
                 "its own coordinates"
             )
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""), whole.parser)
+        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""))
         if not groups.with_data:
             raise IngestError(groups.no_data_text(whole.urls))
         self.parts = [
@@ -648,9 +648,6 @@ class DatasetIngestion:
     sources: Sources
     request: ParseRequest
     rules: IngestRules
-    parser: Any
-    """The caller's own parser, if given."""
-
     errors: str
     """Whether files that cannot be taken `raise` or are `skip`ped."""
 
@@ -733,7 +730,7 @@ class DatasetIngestion:
 
     def _parse(self, urls: list[str], known_dims: tuple[str, ...]) -> Iterator[ParsedFile | ParseFailure]:
         """Parse every file; if no dimensions were named, their coordinates determine them."""
-        results = parse_all(urls, self.sources, self.request, self.parser, self.engine)
+        results = parse_all(urls, self.sources, self.request, self.engine)
         if self.request.dims or not urls:
             yield from results
             return
@@ -756,7 +753,7 @@ class DatasetIngestion:
         )
         for each in found:
             again = each if isinstance(each, ParseFailure) else assign_roles(each, self.request)
-            yield again or parse_one(each.url, self.sources, self.request, self.parser)
+            yield again or parse_one(each.url, self.sources, self.request)
 
     def take(self, parsed: ParsedFile | ParseFailure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
@@ -786,9 +783,7 @@ class DatasetIngestion:
     def make_plan(self, dataset: Dataset) -> None:
         """Plan what goes where; files that are there, or that others have added since, are unchanged."""
         if self.schema is not None and self.rules.schema is None:  # now the dimensions are known
-            schema = read_schema(
-                self.schema, self.request, self.sources, self.parser, self.coordinate_sources
-            )
+            schema = read_schema(self.schema, self.request, self.sources, self.coordinate_sources)
             self.rules = with_fields(self.rules, schema=schema)
         plan = plan_ingest(
             self.parsed, dataset, self.request, self.rules, again=self.again, replaces=self.replace
@@ -803,7 +798,7 @@ class DatasetIngestion:
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
         plan, dataset = self.planned, self.dataset
-        writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
+        writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.request)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = dict.fromkeys((*plan.plain, *plan.arrays))
@@ -877,7 +872,7 @@ def remove(
             )
         request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
         plan = plan_ingest((), dataset, request, rules, removed=gone)
-        problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources()).write()
+        problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources(), request).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"

@@ -49,16 +49,13 @@ MAX_GRIDS = 256
 """How many values are remembered in case the next file has them too."""
 
 
-def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -> Format:
-    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say.
-
-    It reads the `group` of the source.
-    """
-    if parser is not None:
-        return _format_for(parser, group)
+def format_of(url: str, sources: Sources, request: ParseRequest) -> Format:
+    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say."""
+    if request.parser is not None:
+        return _format_for(request.parser, request.group)
     probe = FormatProbe.of(url, sources)
     for module in FORMATS:
-        format: Format | None = module.recognise(probe, sources, group)
+        format: Format | None = module.recognise(probe, sources, request.group)
         if format is not None:
             return format
     if {"repo", "snapshots"} <= set(probe.names):
@@ -82,15 +79,14 @@ def _format_for(parser: Any, group: str) -> Format:
     return VirtualFormat(type(parser).__name__, parser, group)
 
 
-def parse_one(
-    url: str, sources: Sources, request: ParseRequest, parser: Any = None
-) -> ParsedFile | ParseFailure:
+def parse_one(url: str, sources: Sources, request: ParseRequest) -> ParsedFile | ParseFailure:
     """Parse one file; what is wrong with it is returned, not raised."""
     try:
         before = sources.identity(url)
-        with sources.held(url, before.size if parser is None else sys.maxsize):
-            format = format_of(url, sources, parser, request.group)
-            digest = sources.digest(url, before) if parser is None else ""
+        is_own = request.parser is None
+        with sources.held(url, before.size if is_own else sys.maxsize):
+            format = format_of(url, sources, request)
+            digest = sources.digest(url, before) if is_own else ""
 
             def parse(request: ParseRequest) -> ParsedFile:
                 found = format.parse(url, sources, request)
@@ -184,7 +180,7 @@ def _depth(value: Any, above: int = 0) -> int:
 
 
 def parse_all(
-    urls: list[str], sources: Sources, request: ParseRequest, parser: Any = None, engine: Engine = None
+    urls: list[str], sources: Sources, request: ParseRequest, engine: Engine = None
 ) -> Iterator[ParsedFile | ParseFailure]:
     """Parse every file, in the order of `urls`.
 
@@ -192,9 +188,9 @@ def parse_all(
     parser or a function, is called in this process.
     """
     remote = any(scheme_of(url) != "file" for url in urls)
-    if engine is None and (remote or parser is not None or request.preprocess is not None):
+    if engine is None and (remote or request.parser is not None or request.preprocess is not None):
         engine = REMOTE_THREADS if remote else 1
-    parse = partial(_parse_some, sources=sources, request=request, parser=parser)
+    parse = partial(_parse_some, sources=sources, request=request)
     known: dict[bytes, Any] = {}
     for result in parse_with(engine, parse, urls, remote=remote):
         if isinstance(result, ParsedFile):
@@ -203,11 +199,11 @@ def parse_all(
 
 
 def _parse_some(
-    urls: Sequence[str], sources: Sources, request: ParseRequest, parser: Any
+    urls: Sequence[str], sources: Sources, request: ParseRequest
 ) -> list[ParsedFile | ParseFailure]:
     """Parse some files; grids that they share are one object, which is sent once."""
     known: dict[bytes, Any] = {}
-    results = [parse_one(url, sources, request, parser) for url in urls]
+    results = [parse_one(url, sources, request) for url in urls]
     for result in results if len(results) > 1 else ():
         if isinstance(result, ParsedFile):
             _keep_once(result, known)

@@ -65,6 +65,9 @@ class ParseRequest:
     whole_tree: bool = False
     """Whether all groups are wanted: names that are invented in one then differ from those above it."""
 
+    parser: Any = None
+    """The caller's own parser, if given."""
+
     def in_file(self, variables: Mapping[str, ParsedVariable]) -> ParseRequest:
         """The same, with the names in a file."""
         if not self.rename:

@@ -41,7 +41,7 @@ from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
-from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, read_stored
+from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParseRequest, read_stored
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
@@ -90,11 +90,8 @@ class PlanWriter:
     sources: Sources
     """Where copies are read from."""
 
-    parser: Any = None
-    """The caller's own parser, if given."""
-
-    source_group: str = ""
-    """The group in every file that holds the variables."""
+    request: ParseRequest
+    """How they are parsed."""
 
     def write(self) -> dict[str, str]:
         """Write arrays first, then coordinates, then the ledger: a session commits them as one.
@@ -249,7 +246,7 @@ class PlanWriter:
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
-        format = format_of(file.url, self.sources, self.parser, self.source_group)
+        format = format_of(file.url, self.sources, self.request)
         with (
             _reading(file.url, variable.name),
             format.opened(file.url, self.sources, variable.name) as source,

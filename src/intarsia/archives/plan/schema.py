@@ -43,7 +43,6 @@ def read_schema(
     declaration: Any,
     request: ParseRequest,
     sources: Sources,
-    parser: Any,
     coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
 ) -> Schema:
     """What the caller declared with a file, a dataset or a dictionary.
@@ -52,13 +51,13 @@ def read_schema(
     >>> lat = {"dims": ["lat"], "data": [10, 20]}
     >>> sst = {"dims": ["time", "lat"], "dtype": "float32"}
     >>> document = {"data_vars": {"sst": sst}, "coords": {"lat": lat}}
-    >>> schema = read_schema(document, ParseRequest(("time",)), None, None, {})
+    >>> schema = read_schema(document, ParseRequest(("time",)), None, {})
     >>> schema.file.variables["sst"].sizes, schema.dtypes
     ({'time': 1, 'lat': 2}, {'sst': dtype('float32')})
     """
     if isinstance(declaration, str | os.PathLike):
         (url,) = sources.expand(declaration) or [""]
-        parsed = parse_one(url, sources, request, parser)
+        parsed = parse_one(url, sources, request)
         try:
             if not isinstance(parsed, ParsedFile):
                 raise IngestError(parsed.reason)
