@@ -83,3 +83,23 @@ def test_a_function_overrides_the_coordinate_of_a_file_or_leaves_it(restarts):
 def test_what_tells_no_place_is_refused(restarts, options, words):
     with pytest.raises(IngestError, match=words):
         intarsia.ingest(restarts / "*.nc", "memory://", **{"concat_dim": "time_counter"} | options)
+
+
+def test_a_file_has_as_many_values_as_steps(restarts):
+    for given, words in (
+        ([1, 2, 3], "it has 2 steps along 'time_counter', but was given 3"),
+        (5, "given 1 value"),
+    ):
+        with pytest.raises(IngestError, match=words):
+            intarsia.ingest(
+                restarts / "*.nc",
+                "memory://",
+                concat_dim="time_counter",
+                coordinate=lambda _, given=given: given,
+            )
+    for path in restarts.glob("*.nc"):
+        with xr.open_dataset(path) as ds:
+            ds.assign_attrs(runs=[1, 2]).to_netcdf(path.with_suffix(".runs"))
+    dims = {"run": intarsia.archives.from_attribute("runs")}
+    with pytest.raises(IngestError, match="it has 1 step along 'run', but was given 2 values"):
+        intarsia.ingest(restarts / "*.runs", "memory://", concat_dim="time_counter", dims=dims)

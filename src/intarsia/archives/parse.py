@@ -29,7 +29,7 @@ from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import encode_coordinates, run_preprocess
 from intarsia.archives.source_files import FormatProbe, Sources
-from intarsia.display import is_misspelt, names_text
+from intarsia.display import count_text, is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.versions.storage_options import scheme_of
 
@@ -251,7 +251,11 @@ def add_coordinates(
         except Exception as error:
             raise IngestError(f"its {dim!r} cannot be determined: {error}") from error
         if value is not None:
-            file.variables[dim] = _coordinate(dim, value)
+            given, steps = _coordinate(dim, value), file.steps(dim)
+            if steps not in (0, given.loaded.size):
+                values, there = count_text(given.loaded.size, "value"), count_text(steps, "step")
+                raise IngestError(f"it has {there} along {dim!r}, but was given {values}")
+            file.variables[dim] = given
         elif dim not in file.variables:
             raise IngestError(f"its {dim!r} cannot be determined: it has none, and None was given for it")
 
