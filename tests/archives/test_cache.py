@@ -109,6 +109,17 @@ def test_a_tree_of_groups_shows_what_is_new_changed_and_gone(kept):
     assert cache.cached_archives()[0].record().group == "0"  # nothing had to be built anew
 
 
+def test_nested_lists_are_built_anew_if_a_file_changes(kept):
+    def save(y, x, value):
+        xr.Dataset({"v": (("y", "x"), np.full((2, 3), value))}).to_netcdf(kept / f"{y}{x}.nc")
+        return kept / f"{y}{x}.nc"
+
+    files = [[save(y, x, 10.0 * y + x) for x in range(2)] for y in range(2)]
+    assert opened(files, concat_dim=["y", "x"]).v.values[::2, ::3].tolist() == [[0, 1], [10, 11]]
+    save(0, 1, 99.0)
+    assert opened(files, concat_dim=["y", "x"]).v.values[::2, ::3].tolist() == [[0, 99], [10, 11]]
+
+
 def test_files_that_do_not_fit_what_was_there_are_a_dataset_of_their_own(kept):
     for day in range(2):
         netcdf(kept / f"{day}.nc", day)

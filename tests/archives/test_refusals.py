@@ -185,3 +185,39 @@ def test_a_scalar_that_changes_from_file_to_file_becomes_a_coordinate(tmp_path):
             assert not report.left_out
             repo = report.repository
         xr.testing.assert_equal(opened(report), whole)
+
+
+def test_what_cannot_become_part_of_a_dataset_is_refused(tmp_path):
+    first = write(tmp_path / "0.nc", [1], [0], w=("time", [5.0]))
+    second = write(tmp_path / "1.nc", [2], [1], w=("time", [6.0]))
+    repo = intarsia.ingest(first, "memory://", concat_dim="time", load="w").repository
+    for options, words in (
+        ({"rename": {"v": "b/c"}, "group": "g"}, "a variable named 'b/c' cannot be part of a dataset"),
+        ({"group": "w"}, "'w' is an array: a dataset needs a group of its own"),
+        ({"group": "v"}, "'v' is itself a logical array"),
+        ({"add_variables": True}, "'w' is a plain array of the dataset: it cannot become logical"),
+        ({"dtype": {"v": "bool"}, "group": "g"}, "values of type float32 cannot become bool"),
+    ):
+        with pytest.raises(IngestError, match=words):
+            intarsia.ingest(second, repo, concat_dim="time", **options)
+    with pytest.raises(IngestError, match="pass the repository to write to"):
+        intarsia.ingest(second, concat_dim="time")
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_coordinates_that_cannot_be_joined_are_left_out_and_axes_are_refused(tmp_path):
+    paths = [tmp_path / f"{day}.nc" for day in range(2)]
+    for day, name in enumerate(("a", 5)):
+        xr.Dataset({"v": ("time", [day])}, {"time": [day], "name": ("time", [name])}).to_netcdf(paths[day])
+    report = intarsia.ingest(paths, "memory://", concat_dim="time")
+    assert report.left_out["name"].endswith(
+        "has the types 'int64' and 'text': text cannot be mixed with numbers"
+    )
+    assert opened(report).v.values.tolist() == [0, 1]
+    xr.Dataset({"v": ("time", np.ones(2, "f4"))}).to_netcdf(tmp_path / "2.nc")
+    report = intarsia.ingest([tmp_path / "2.nc", paths[1]], "memory://", concat_dim="time")
+    assert report.left_out["time"] == "not every file has it"
+    assert opened(report).v.values.tolist() == [1, 1, 1]
+    xr.Dataset({"v": ("time", [1.0])}, {"time": ["x"]}).to_netcdf(tmp_path / "3.nc")
+    with pytest.raises(IngestError, match="the coordinate 'time' has the types"):
+        intarsia.ingest([paths[0], tmp_path / "3.nc"], "memory://", concat_dim="time")

@@ -95,6 +95,18 @@ def test_files_without_a_coordinate_are_removed_too(tmp_path):
     assert intarsia.open(repo, "v")[...].tolist() == [0, 1, 20, 21]
 
 
+def test_coordinates_beside_the_axis_lose_what_is_removed(tmp_path):
+    paths = [tmp_path / f"{i}.nc" for i in range(4)]
+    for i, path in enumerate(paths):
+        steps = {"t": [2 * i, 2 * i + 1], "label": ("t", [10 * i, 10 * i + 1]), "run": i}
+        plane = {"plane": (("t", "x"), np.arange(6).reshape(2, 3) + i)}
+        xr.Dataset({"v": (("t", "x"), np.full((2, 3), float(i)))}, steps | plane).to_netcdf(path)
+    repo = intarsia.ingest(paths, "memory://", concat_dim="t").repository
+    remove(repo, paths[1])
+    expected = intarsia.ingest([paths[0], *paths[2:]], "memory://", concat_dim="t").repository
+    xr.testing.assert_identical(opened(repo), opened(expected))
+
+
 def test_stacked_variables_are_removed_too(tmp_path):
     for i in range(3):
         ds = xr.Dataset({f"b{k}": ("t", [10.0 * i + k]) for k in (1, 2)}, {"t": [i]})

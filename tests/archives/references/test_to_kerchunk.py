@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
+import netCDF4
 import numcodecs
 import numpy as np
 import pytest
@@ -95,6 +96,28 @@ def test_parquet_says_the_same_as_json(archive, tmp_path):
                 assert json.loads(by_parquet.cat(key)) == json.loads(by_json.cat(key))
             else:
                 assert by_parquet.cat(key) == by_json.cat(key)
+
+
+def test_signs_marks_and_holes_are_those_of_the_files(tmp_path):
+    with netCDF4.Dataset(tmp_path / "0.nc", "w") as file:
+        for name, size in (("time", 1), ("x", 6)):
+            file.createDimension(name, size)
+        file.createVariable("time", "i4", ("time",))[:] = 0
+        v = file.createVariable("v", "i1", ("time", "x"))
+        v.set_auto_maskandscale(False)
+        v[:] = [[-1, -2, -3, 4, 5, 6]]
+        v.setncatts({"_Unsigned": "true", "scale_factor": np.float32(0.5)})
+    xr.Dataset({"w": ("time", [1.0])}, {"time": [1]}).to_netcdf(tmp_path / "1.nc")
+    options = {"concat_dim": "time", "missing": "fill", "variables": ["v", "w"], "copy": "never"}
+    repo = intarsia.ingest([tmp_path / "0.nc", tmp_path / "1.nc"], "memory://", **options).repository
+    parts = intarsia.archives.to_kerchunk(repo, "", tmp_path / "refs.json")
+    whole = xr.open_dataset(repo, engine="intarsia")
+    for part in parts:
+        with xr.open_dataset(part.path, engine="kerchunk") as found:
+            expected = whole.isel(time=slice(*part.bounds["time"]))
+            np.testing.assert_array_equal(found.v, expected.v)
+            np.testing.assert_array_equal(found.w, expected.w)
+    assert whole.v.values[0].tolist() == [127.5, 127, 126.5, 2, 2.5, 3]
 
 
 def test_coordinates_keep_their_fill_values(tmp_path):

@@ -81,7 +81,7 @@ def concat_values(
         try:
             dtype = np.result_type(*numbers)
         except TypeError:
-            kinds = _texts({str(part.dtype) for part in numbers})
+            kinds = _texts({"text" if part.dtype.kind == "T" else str(part.dtype) for part in numbers})
             raise IngestError(
                 f"the coordinate {name!r} has the types {kinds}: text cannot be mixed with numbers"
             ) from None
