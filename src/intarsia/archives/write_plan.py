@@ -45,7 +45,7 @@ from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParseRequest,
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
-from intarsia.display import codecs_text, one_line
+from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
@@ -142,13 +142,8 @@ class PlanWriter:
 
     def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
         """A new member, not stored yet; made with zarr, so that it is valid."""
-        try:
-            document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
-            return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
-        except (ValueError, TypeError, KeyError) as error:
-            raise IngestError(
-                f"zarr refuses the encoding {codecs_text(member.encoding.codecs)}: {error}"
-            ) from error
+        document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
+        return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
 
     def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> None:
         """Fill the members of an array, and show them."""
