@@ -400,8 +400,8 @@ class Ingestion:
                 whole,
                 request=with_fields(whole.request, group=path),
                 group=joined_path(whole.group, path),
-                urls=[*urls, *groups.unreadable],
-                unreadable=groups.unreadable,
+                urls=urls,
+                failures=dict(groups.unreadable),
             )
             for path, urls in groups.with_data.items()
         ]
@@ -545,7 +545,7 @@ class Ingestion:
                 part.parsed = [file for file in part.parsed if file.url not in refused]
         for part in self.parts:
             if part.planned.refused and part.errors != "skip":
-                raise IngestError(refusal_text(part.planned.refused, len(part.urls), part.before))
+                raise IngestError(refusal_text(part.planned.refused, len(self.urls), part.before))
 
     def _write(self, session: icechunk.Session) -> UncommittedChange | str | None:
         """Write what is planned into a session; returns its snapshot if nothing is new.
@@ -663,17 +663,14 @@ class DatasetIngestion:
     engine: Engine
     """What parses the files."""
 
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Files of this batch that could not be parsed, and why."""
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files of this batch that could be parsed."""
 
     again: list[ParsedFile] = field(init=False, default_factory=list)
     """Files already in the dataset, parsed again for variables that it does not have."""
-
-    failures: dict[str, str] = field(init=False, default_factory=dict)
-    """Files of this batch that could not be parsed, and why."""
 
     unchanged: set[str] = field(init=False, default_factory=set)
     """Files already in the dataset, with the same content."""
@@ -758,8 +755,6 @@ class DatasetIngestion:
     def take(self, parsed: ParsedFile | ParseFailure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
         try:
-            if parsed.url in self.unreadable:
-                raise IngestError(self.unreadable[parsed.url])
             if isinstance(parsed, ParseFailure):
                 raise IngestError(parsed.reason)
             add_coordinates(parsed, self.request.dims, self.coordinate_sources)
@@ -791,9 +786,9 @@ class DatasetIngestion:
         plan.refused |= self.failures
         plan.unchanged |= self.unchanged
         self.dataset, self.planned = dataset, plan
-        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
         # the first report includes files that are unchanged
-        self.batch = report_plan(plan, batch if self.before else self.urls, dataset.ledger.locations)
+        urls = [file.url for file in (*self.parsed, *self.again)] if self.before else self.urls
+        self.batch = report_plan(plan, dict.fromkeys((*urls, *plan.refused)), dataset.ledger.locations)
 
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
