@@ -166,6 +166,9 @@ def test_entries_differ_by_what_was_asked_and_not_by_who_asks(kept):
     assert key() == key(["s3://b/*.nc"]) == key(storage_options={"access_key_id": "a", "bearer_token": "b"})
     others = [key("s3://b/*.h5"), key(concat_dim="time"), key(storage_options={"region": "eu-central-1"})]
     assert len({key(), *others}) == 4
+    among_others = cache.CachedArchive.of("s3://b/*.nc", {"storage_options": {"region": "eu-central-1"}})
+    assert among_others.key == others[-1]
+    assert among_others.storage_options == {"region": "eu-central-1"}
     assert key(concat_dim="time", client=4) == key(concat_dim="time")
     with pytest.raises(IngestError, match=r"plain values: Object of type .* is not JSON"):
         opened(f"{kept}/*.nc", ingest_options={"preprocess": print})

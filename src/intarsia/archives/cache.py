@@ -50,7 +50,7 @@ REPOSITORY = "repository"
 WAIT_SECONDS = 24 * 3600.0
 """How long to wait for another process that builds the same entry."""
 
-OF_ONE_CALL = ("client", "progress", "storage_options")
+OF_ONE_CALL = ("client", "progress")
 """Options of `ingest` that do not change the result."""
 
 
@@ -105,6 +105,7 @@ class CachedArchive:
         """The request, checked."""
         chosen = {name: value for name, value in (options or {}).items() if value is not None}
         call_options = {name: chosen.pop(name) for name in OF_ONE_CALL if name in chosen}
+        storage = {**chosen.pop("storage_options", {}), **(storage_options or {})}
         try:
             json.dumps(chosen)
         except TypeError as error:
@@ -114,7 +115,7 @@ class CachedArchive:
                 "  Ingest it into a repository of your own: intarsia.ingest(files, 'repository', …)"
             ) from error
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
-        return cls([_absolute(each) for each in named], chosen, call_options, dict(storage_options or {}))
+        return cls([_absolute(each) for each in named], chosen, call_options, storage)
 
     @property
     def key(self) -> str:
