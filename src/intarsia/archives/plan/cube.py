@@ -266,14 +266,11 @@ def _axis(
         )
         _refuse(_value_problems(dim, files, coordinate, may_repeat=in_file_order))
         if in_file_order:
-            if dataset.origin:
-                raise WholeDatasetNeededError
             axis = file_order_axis(dim, before, parts, removed)
-            axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
-            return axis
-        axis = union_axis(dim, before, parts, removed, rules.tolerance, dataset.origin)
+        else:
+            axis = union_axis(dim, before, parts, removed, rules.tolerance, dataset.origin)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
-        if dataset.origin and not axis.goes_behind(END_STEPS):
+        if dataset.origin and (in_file_order or not axis.goes_behind(END_STEPS)):
             raise WholeDatasetNeededError
         if rules.tolerance:
             text = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
