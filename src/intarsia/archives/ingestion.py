@@ -716,6 +716,8 @@ class DatasetIngestion:
         """Find out which files are in the dataset, with the same or with different content."""
         self.compared = snapshot_id
         known = entries_of(group, self.urls)
+        if not known:
+            return
         states = source_files.source_states(
             self.sources, {url: content for url, (_, content) in known.items()}
         )
