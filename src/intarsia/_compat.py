@@ -302,52 +302,9 @@ class ChunkTransform:
 
 def chunk_is_empty(chunk: AnyNDBuffer, spec: ArraySpec) -> bool:
     """Whether a chunk is not stored because it holds only the fill value."""
-    return not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
-
-
-def merge_and_encode_chunk(
-    existing: Buffer | None,
-    value: AnyNDBuffer,
-    *,
-    chunk_spec: ArraySpec,
-    chunk_selection: Any,
-    out_selection: Any,
-    is_complete: bool,
-    decode: Callable[[Buffer, ArraySpec], AnyNDBuffer],
-    encode: Callable[[AnyNDBuffer, ArraySpec], Buffer | None],
-) -> Buffer | None:
-    """The bytes of a chunk after a part of `value` was written into it; None if it need not be stored."""
-    part = value if value.shape == () else value[out_selection]
-    if is_complete and part.shape == chunk_spec.shape and value.shape != ():
-        chunk = part
-    else:
-        if existing is not None:
-            chunk = decode(existing, chunk_spec).copy()
-        else:
-            chunk = chunk_spec.prototype.nd_buffer.create(
-                shape=chunk_spec.shape,
-                dtype=chunk_spec.dtype.to_native_dtype(),
-                order=chunk_spec.order,
-                fill_value=chunk_spec.fill_value,
-            )
-        chunk[chunk_selection] = part
-    return None if chunk_is_empty(chunk, chunk_spec) else encode(chunk, chunk_spec)
-
-
-def decode_and_scatter_chunk(
-    stored: Buffer | None,
-    out: AnyNDBuffer,
-    *,
-    chunk_spec: ArraySpec,
-    chunk_selection: Any,
-    out_selection: Any,
-    decode: Callable[[Buffer, ArraySpec], AnyNDBuffer],
-) -> None:
-    """Put the selected values of a chunk into `out`; the fill value if it is not stored."""
-    if stored is None:
-        out[out_selection] = chunk_spec.fill_value
-    else:
-        out[out_selection] = decode(stored, chunk_spec)[chunk_selection]
+    # Format 2 may leave the fill value open.
+    fill = spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
+    return not spec.config.write_empty_chunks and chunk.all_equal(fill)
 
 
 @lru_cache(maxsize=16)

@@ -1,6 +1,7 @@
 """`sharding_indexed` that writes chunks into slots at run time; on disk it is plain Zarr sharding."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from intarsia import _compat
 from intarsia.codecs.base import CodecLike, in_own_thread, parse_codecs, switch_pipeline
 from intarsia.codecs.codec_path import has_conditional
 from intarsia.codecs.context import (
-    Locate,
+    ChunkPosition,
     at_position,
     current_position,
     inner_position,
@@ -27,7 +28,7 @@ from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import SlotWrite, in_batches, read_chunks, write_slots
-from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound, with_chunk_positions
+from intarsia.shards.inner_codecs import inner_chunk_bound, with_chunk_positions
 from intarsia.shards.locks import local_root
 from intarsia.shards.replace_shard import restore_slots
 from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
@@ -146,37 +147,29 @@ class SlottedSharding(ShardingCodec):
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
-        path = _file_of(byte_setter, write=True)
-        settings = self.slot_settings(shard_spec)
-        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        transform = self._get_inner_chunk_transform(shard_spec)
-        encode_chunk = _fitting(transform, settings.bound)
+        shard = _InnerChunks.of(self, _file_of(byte_setter, write=True), shard_spec)
+        settings, spec = shard.settings, shard.spec
         projections, value = _compat.inner_projections(self, selection, shard_spec, value)
-        locate_inner = self._inner_locator(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:
             coordinates, chunk_selection, out_selection, complete = projection
 
             def encode(stored: bytes | None) -> memoryview | None:
-                existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
-                with at_position(locate_inner(coordinates)):
-                    encoded = _compat.merge_and_encode_chunk(
-                        existing,
-                        value,
-                        chunk_spec=chunk_spec,
-                        chunk_selection=chunk_selection,
-                        out_selection=out_selection,
-                        is_complete=complete,
-                        decode=_naming(path, coordinates, transform),
-                        encode=encode_chunk,
-                    )
+                part = value if value.shape == () else value[out_selection]
+                with shard.at(coordinates):
+                    if complete and part.shape == spec.shape and value.shape != ():
+                        chunk = part
+                    else:
+                        chunk = shard.empty() if stored is None else shard.decode(coordinates, stored).copy()
+                        chunk[chunk_selection] = part
+                    encoded = shard.encode(chunk)
                 return None if encoded is None else np.ascontiguousarray(encoded.as_numpy_array()).data
 
             return SlotWrite(settings.index.number(coordinates), encode, partial=not complete)
 
         writes = {write.number: write for write in map(slot_write, projections)}
         for batch in in_batches(writes, settings.new.slot):
-            write_slots(path, settings, [writes[number] for number in batch], restore_slots)
+            write_slots(shard.path, settings, [writes[number] for number in batch], restore_slots)
 
     async def _encode_partial_single(
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -188,10 +181,8 @@ class SlottedSharding(ShardingCodec):
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
-        path = _file_of(byte_getter)
-        settings = self.slot_settings(shard_spec)
-        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        transform = self._get_inner_chunk_transform(shard_spec)
+        shard = _InnerChunks.of(self, _file_of(byte_getter), shard_spec)
+        settings = shard.settings
         grid = _compat.ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
         indexer = _compat.get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
         projections = {
@@ -201,22 +192,18 @@ class SlottedSharding(ShardingCodec):
         out = shard_spec.prototype.nd_buffer.empty(
             shape=indexer.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
         )
-        missing, locate_inner = True, self._inner_locator(chunk_spec)
+        missing = True
         for batch in in_batches(projections, settings.new.slot):
-            stored = read_chunks(path, settings.index, batch, settings.layouts)
+            stored = read_chunks(shard.path, settings.index, batch, settings.layouts)
             missing &= stored is None
             for number in batch:
                 coordinates, chunk_selection, out_selection = projections[number]
                 data = None if stored is None else stored.get(number)
-                with at_position(locate_inner(coordinates)):
-                    _compat.decode_and_scatter_chunk(
-                        None if data is None else chunk_spec.prototype.buffer.from_bytes(data),
-                        out,
-                        chunk_spec=chunk_spec,
-                        chunk_selection=chunk_selection,
-                        out_selection=out_selection,
-                        decode=_naming(path, coordinates, transform),
-                    )
+                if data is None:
+                    out[out_selection] = shard_spec.fill_value
+                    continue
+                with shard.at(coordinates):
+                    out[out_selection] = shard.decode(coordinates, data)[chunk_selection]
         if missing:
             return None
         # A coordinate selection is flat inside; the caller wants it in the requested shape.
@@ -233,11 +220,6 @@ class SlottedSharding(ShardingCodec):
             codecs=_compat.evolve_codecs(with_chunk_positions(self.codecs), chunk_spec)
         )
 
-    def _inner_locator(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Locate]:
-        """Where an inner chunk lies, for codecs that ask which chunk they work on."""
-        shard = current_position.get()
-        return lambda coordinates: partial(inner_position, shard, coordinates, chunk_spec, self.codecs)
-
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
             "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
@@ -248,37 +230,60 @@ class SlottedSharding(ShardingCodec):
         return self._encode_sync(shard_array, shard_spec)
 
 
-def _fitting(
-    transform: _compat.ChunkTransform, bound: EncodedBound
-) -> Callable[[NDBuffer, ArraySpec], Buffer | None]:
-    """Encodes chunks so that they fit a slot: raw if a decision makes one too large."""
+@dataclass(frozen=True)
+class _InnerChunks:
+    """The inner chunks of one shard file, for one read or write."""
 
-    def encode(chunk: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
-        encoded = transform.encode_chunk(chunk, chunk_spec)
+    path: Path
+    settings: SlotSettings
+    spec: ArraySpec
+    transform: _compat.ChunkTransform
+    locate: Callable[..., ChunkPosition]
+    """Says where the chunk at some coordinates is, to codecs that ask."""
+
+    @classmethod
+    def of(cls, codec: SlottedSharding, path: Path, shard_spec: ArraySpec) -> Self:
+        """Those of the shard that is being worked on."""
+        spec = replace(shard_spec, shape=codec.chunk_shape)
+        locate = partial(inner_position, current_position.get(), spec=spec, codecs=codec.codecs)
+        transform = codec._get_inner_chunk_transform(shard_spec)
+        return cls(path, codec.slot_settings(shard_spec), spec, transform, locate)
+
+    def at(self, coordinates: tuple[int, ...]) -> AbstractContextManager[None]:
+        """Work on the chunk at these coordinates."""
+        return at_position(partial(self.locate, coordinates))
+
+    def empty(self) -> NDBuffer:
+        """A chunk of the fill value."""
+        spec = self.spec
+        return spec.prototype.nd_buffer.create(
+            shape=spec.shape,
+            dtype=spec.dtype.to_native_dtype(),
+            order=spec.order,
+            fill_value=spec.fill_value,
+        )
+
+    def decode(self, coordinates: tuple[int, ...], stored: bytes) -> NDBuffer:
+        """The values of a chunk; if it is damaged, the error names the chunk and the shard."""
+        try:
+            return self.transform.decode_chunk(self.spec.prototype.buffer.from_bytes(stored), self.spec)
+        except Exception as error:
+            raise ChunkDecodeError(
+                f"inner chunk {coordinates} of the shard {self.path} is damaged: {error}"
+            ) from error
+
+    def encode(self, chunk: NDBuffer) -> Buffer | None:
+        """The bytes of a chunk, which fit a slot: raw if a decision makes them too many."""
+        if _compat.chunk_is_empty(chunk, self.spec):
+            return None
+        encoded = self.transform.encode_chunk(chunk, self.spec)
+        bound = self.settings.bound
         if encoded is None or len(encoded) <= bound.nbytes or bound.fixed:
             return encoded
         # A decision of the array comes before those of its codecs, at any depth.
-        options = replace(options_in(chunk_spec.config), decision=NeverApply())
-        raw_spec = replace(chunk_spec, config=with_options(chunk_spec.config, options))
-        return transform.encode_chunk(chunk, raw_spec)
-
-    return encode
-
-
-def _naming(
-    path: Path, coordinates: tuple[int, ...], transform: _compat.ChunkTransform
-) -> Callable[[Buffer, ArraySpec], NDBuffer]:
-    """Decodes an inner chunk; if that fails, the error names the chunk and the shard."""
-
-    def decode(data: Buffer, spec: ArraySpec) -> NDBuffer:
-        try:
-            return transform.decode_chunk(data, spec)
-        except Exception as error:
-            raise ChunkDecodeError(
-                f"inner chunk {coordinates} of the shard {path} is damaged: {error}"
-            ) from error
-
-    return decode
+        options = replace(options_in(self.spec.config), decision=NeverApply())
+        raw_spec = replace(self.spec, config=with_options(self.spec.config, options))
+        return self.transform.encode_chunk(chunk, raw_spec)
 
 
 def _file_of(store_path: Any, *, write: bool = False) -> Path:
