@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.shards import chunks
+from intarsia.shards import files
 from tests.shards import fleet
 
 
@@ -14,15 +14,15 @@ def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
     slots = intarsia.shards.slotted(array)
     slots[24:] = np.arange(40)
-    read_entries_locked, replaced = chunks.read_entries_locked, []
+    read_entries, replaced = files.read_entries, []
 
     def replaced_meanwhile(*arguments):
         monkeypatch.undo()  # compacting reads entries, too
-        found = read_entries_locked(*arguments)
+        found = read_entries(*arguments)
         replaced.append(intarsia.shards.compact(array).replaced)  # which moves every chunk
         return found
 
-    monkeypatch.setattr(chunks, "read_entries_locked", replaced_meanwhile)
+    monkeypatch.setattr(files, "read_entries", replaced_meanwhile)
     assert slots[24:].tolist() == list(range(40))
     assert replaced == [1]
 

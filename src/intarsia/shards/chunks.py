@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,14 +55,6 @@ def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
                     return
 
 
-def read_entries_locked(
-    fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
-) -> tuple[Table, bool]:
-    """The rows of some chunks, or of all, as a writer left them, and whether their checksum agrees."""
-    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
-        return files.read_entries(fd, index, numbers)
-
-
 def read_chunks(
     path: Path, index: SlotIndex, numbers: Sequence[int], layouts: Sequence[SlotLayout]
 ) -> dict[int, bytes] | None:
@@ -74,7 +66,7 @@ def read_chunks(
     with hold_chunks(path, min(numbers), max(numbers), write=False) as fd:
         if fd is None:
             return None
-        rows, intact = read_entries_locked(fd, index, numbers)
+        rows, intact = files.read_entries(fd, index, numbers)
         if not intact:
             read_plausible_table(path, fd, index, layouts)
         entries = zip(numbers, unpark(rows).tolist(), strict=True)
@@ -120,7 +112,7 @@ def read_plausible_table(
 
     Raises `ChunkDecodeError` unless it agrees, or a dying process may have left the table without it.
     """
-    table, intact = read_entries_locked(fd, index)
+    table, intact = files.read_entries(fd, index)
     if not intact and not is_plausible_table(index, os.fstat(fd).st_size, unpark(table), layouts):
         raise ChunkDecodeError(
             f"the index of the shard {path} does not match its checksum and makes no sense either: "
@@ -226,10 +218,10 @@ def write_slots(
 
 def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]) -> "_Slots | None":
     """The slots of an open shard; None if it has none, or its index has to be repaired first."""
-    rows, intact = read_entries_locked(fd, settings.index, numbers)
+    rows, intact = files.read_entries(fd, settings.index, numbers)
     if not intact or is_parked(rows).any():
         return None
-    layout = settings.layout_in(fd, rows, numbers, lambda: read_entries_locked(fd, settings.index)[0])
+    layout = settings.layout_in(fd, rows, numbers, lambda: files.read_entries(fd, settings.index)[0])
     if layout is None:
         return None
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
@@ -304,8 +296,7 @@ class _Slots:
         if not changed:
             return
         index = self.settings.index
-        with lock_index(self.fd, exclusive=True) if index.checksum else nullcontext():
-            files.write_entries(self.fd, index, changed)
+        files.write_entries(self.fd, index, changed)
         self.entries.update(changed)
         if self.settings.fsync:
             os.fdatasync(self.fd)

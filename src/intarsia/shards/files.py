@@ -13,7 +13,7 @@ from typing import Literal
 from intarsia.codecs.shard_index import CHECKSUM, ENTRY, Table, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.file_io import name_of, read_exactly, write_all
-from intarsia.shards.locks import close_file, open_for_locking, try_lock
+from intarsia.shards.locks import close_file, lock_index, open_for_locking, try_lock
 from intarsia.shards.slots import SlotIndex, SlotLayout
 
 FAR = 64 << 10
@@ -78,7 +78,8 @@ def allocate(fd: int, offset: int, nbytes: int) -> None:
 def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None) -> tuple[Table, bool]:
     """The rows of some chunks, or of all, in the table of the open shard, and whether its checksum agrees.
 
-    A checksum can only be checked on the whole index. Without one, no more is read than needed.
+    A checksum can only be checked on the whole index, which is locked meanwhile. Without one, no more is read
+    than needed.
     """
     size = os.fstat(fd).st_size
     if size < index.nbytes:
@@ -88,7 +89,8 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
     start = index.start(size)
     rows = index.positions(numbers)
     if index.checksum or numbers is None:
-        raw = read_exactly(fd, start, index.nbytes)
+        with lock_index(fd, exclusive=False) if index.checksum else contextlib.nullcontext():
+            raw = read_exactly(fd, start, index.nbytes)
         return index.entries(raw)[rows], index.is_intact(raw)
     first, last = int(rows.min()), int(rows.max())
     if (last - first) * ENTRY > FAR * len(rows):
@@ -102,7 +104,7 @@ def write_entries(fd: int, index: SlotIndex, entries: Mapping[int, tuple[int, in
     """Change some entries of the index of the open shard.
 
     Without a checksum, each entry is one aligned write of 16 bytes, so writers of other chunks need no lock.
-    With one, the caller holds the index.
+    With one, the index is locked.
     """
     start = index.start(os.fstat(fd).st_size)
     order: Literal["big", "little"] = "big" if index.big_endian else "little"
@@ -115,19 +117,20 @@ def write_entries(fd: int, index: SlotIndex, entries: Mapping[int, tuple[int, in
         for row, entry in sorted(raw.items()):
             write_all(fd, [entry], start + row * ENTRY)
         return
-    stored = bytearray(read_exactly(fd, start, index.nbytes))
-    for row, entry in raw.items():
-        stored[row * ENTRY : (row + 1) * ENTRY] = entry
-    view = memoryview(stored)
-    view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
-    # The checksum comes last: a writer that dies leaves the whole change, none of it, or an old checksum,
-    # which the next writer repairs. All in one write, if that is not much more than what has changed, because
-    # other programs know no locks.
-    first, last = min(raw, default=index.chunks) * ENTRY, (max(raw, default=index.chunks) + 1) * ENTRY
-    if index.nbytes - last > FAR:
-        write_all(fd, [view[first:last]], start + first)
-        first = index.nbytes - CHECKSUM
-    write_all(fd, [view[first:]], start + first)
+    with lock_index(fd, exclusive=True):
+        stored = bytearray(read_exactly(fd, start, index.nbytes))
+        for row, entry in raw.items():
+            stored[row * ENTRY : (row + 1) * ENTRY] = entry
+        view = memoryview(stored)
+        view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
+        # The checksum comes last: a writer that dies leaves the whole change, none of it, or an old checksum,
+        # which the next writer repairs. All in one write, if that is not much more than what has changed,
+        # because other programs know no locks.
+        first, last = min(raw) * ENTRY, (max(raw) + 1) * ENTRY
+        if index.nbytes - last > FAR:
+            write_all(fd, [view[first:last]], start + first)
+            first = index.nbytes - CHECKSUM
+        write_all(fd, [view[first:]], start + first)
 
 
 @contextmanager

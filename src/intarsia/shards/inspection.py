@@ -11,7 +11,7 @@ from intarsia.codecs.context import working_on
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.chunks import read_chunks, read_entries_locked, read_plausible_table
+from intarsia.shards.chunks import read_chunks, read_plausible_table
 from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.replace_shard import dense_layout
 from intarsia.shards.slots import is_parked, real_places, unpark
@@ -86,7 +86,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     with files.open_existing(path, write=False) as fd:
         if fd is None:
             return {}
-        table = unpark(read_entries_locked(fd, sharded.index)[0])
+        table = unpark(files.read_entries(fd, sharded.index)[0])
         status = os.fstat(fd)
         block = os.fstatvfs(fd).f_frsize
     present = np.flatnonzero(~is_absent(table))

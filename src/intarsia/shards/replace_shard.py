@@ -23,7 +23,7 @@ from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import is_plausible_table, repair_index
-from intarsia.shards.locks import lock_index, lock_out_writers
+from intarsia.shards.locks import lock_out_writers
 from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
 
 ASTRAY_SECONDS = 0.2
@@ -182,8 +182,7 @@ def _parked(shard: LockedShard, numbers: Sequence[int]) -> Iterator[None]:
 
     def point(away: int) -> None:
         entries = {n: (int(table[n, 0]) | away, int(table[n, 1])) for n in numbers}
-        with lock_index(shard.fd, exclusive=True):
-            files.write_entries(shard.fd, shard.index, entries)
+        files.write_entries(shard.fd, shard.index, entries)
 
     if not numbers:
         yield

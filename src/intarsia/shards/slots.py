@@ -197,32 +197,34 @@ class SlotLayout:
         return bool((is_absent(table) | (own & fits)).all())
 
 
+def _marked(table: Table, mark: np.uint64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray((table[:, 0] & mark != 0) & ~is_absent(table), dtype=np.bool_)
+
+
+def _without_marks(table: Table, marks: np.uint64) -> Table:
+    table = table.copy()
+    table[~is_absent(table), 0] &= ~marks
+    return table
+
+
 def is_parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which chunks a compaction has put out of readers' reach; only one that died leaves any."""
-    return np.asarray((table[:, 0] & PARKED != 0) & ~is_absent(table), dtype=np.bool_)
-
-
-def unpark(table: Table) -> Table:
-    """The table with all chunks where they really are."""
-    return _without_mark(table, is_parked(table), PARKED)
-
-
-def _without_mark(table: Table, where: np.ndarray[Any, np.dtype[np.bool_]], mark: np.uint64) -> Table:
-    if not where.any():
-        return table
-    table = table.copy()
-    table[where, 0] &= ~mark
-    return table
+    return _marked(table, PARKED)
 
 
 def is_torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which chunks were being overwritten in their only slot when their writer died."""
-    return np.asarray((table[:, 0] & TORN != 0) & ~is_absent(table), dtype=np.bool_)
+    return _marked(table, TORN)
+
+
+def unpark(table: Table) -> Table:
+    """The table with all chunks where they really are."""
+    return _without_marks(table, PARKED)
 
 
 def real_places(table: Table) -> Table:
     """The table with all chunks where their bytes are, good or not."""
-    return _without_mark(unpark(table), is_torn(table), TORN)
+    return _without_marks(table, PARKED | TORN)
 
 
 MAX_KNOWN = 1 << 16
