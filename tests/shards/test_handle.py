@@ -419,3 +419,27 @@ def test_progress_goes_shard_by_shard(array):
     steps = []
     assert intarsia.shards.reslot(array, progress=lambda done, total: steps.append((done, total))) == 4
     assert steps == [(n, 4) for n in range(5)]
+
+
+def test_a_shard_in_which_one_chunk_lies_elsewhere_is_not_written_to(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, index_codecs=fleet.BARE)
+    intarsia.shards.slotted(array)[:] = 1
+    with (tmp_path / "c/0").open(
+        "r+b"
+    ) as file:  # of the size that it has, but with another chunk out of place
+        file.seek(-3 * 16, os.SEEK_END)
+        file.write((8).to_bytes(8, "little"))
+    before = (tmp_path / "c/0").read_bytes()
+    with pytest.raises(intarsia.errors.SlotsGoneError, match="does not have 2 slots"):
+        intarsia.shards.slotted(array)[:8] = 2
+    assert (tmp_path / "c/0").read_bytes() == before
+
+
+def test_an_array_that_is_open_for_reading_only_keeps_its_shards(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
+    array[:] = 1
+    before = (tmp_path / "c/0").read_bytes()
+    for change in (intarsia.shards.reslot, intarsia.shards.compact):
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="reading only"):
+            change(zarr.open_array(tmp_path, mode="r"))
+    assert (tmp_path / "c/0").read_bytes() == before

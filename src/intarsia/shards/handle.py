@@ -14,7 +14,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from intarsia import _compat
 from intarsia.codecs.codec_path import stored_spec
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
+from intarsia.errors import NoSlotBoundError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.inner_codecs import inner_chunk_bound
@@ -133,6 +133,8 @@ def reslot(
     >>> intarsia.shards.slotted(z)[8:16] = 2
     >>> directory.cleanup()
     """
+    if array.read_only:
+        raise ReadOnlyError("cannot reslot: the array is open for reading only; open it with mode='r+'")
     sharded = ShardedArray(array)
     codec = sharded.codec
     if safe_readers is None:
