@@ -251,8 +251,8 @@ def test_decoding_is_a_view():
     ("fields", "match"),
     [
         ({"location": "start", "nbytes": -1}, "nbytes: -1 is not valid: expected `int` >= 0"),
-        ({"location": "start", "nbytes": 1.5}, "nbytes: 1.5 is not an integer"),
-        ({"location": "start", "nbytes": True}, "nbytes: True is not an integer"),
+        ({"location": "start", "nbytes": 1.5}, "nbytes: 1.5 is not valid: expected `int`"),
+        ({"location": "start", "nbytes": True}, "nbytes: True is not valid: expected `int`"),
         ({"location": "middle", "nbytes": 1}, "location: 'middle' is not one of"),
         ({"location": "start", "nbytes": 3, "padding": "%%%"}, "padding: not valid base64"),
         ({"location": "start", "nbytes": 3, "padding": "YWJjZA=="}, "padding holds 4 bytes, but nbytes is 3"),

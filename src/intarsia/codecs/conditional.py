@@ -16,7 +16,7 @@ from zarr.dtype import ZDType
 from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base, decisions, runtime_options
 from intarsia.codecs.compressors import bounds_of, encoded_bound, likely_bound, unknown_bound
-from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
+from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
@@ -307,12 +307,12 @@ def _parse_nested(name: str, position: int, codec: base.CodecLike) -> BytesBytes
     )
 
 
-def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
+def _parse_header_bits(name: str, header_bits: int | None, codecs: int) -> int:
     smallest = (codecs + 7) // 8 * 8
     if header_bits is None:
         return smallest
-    bits = as_int(name, "header_bits", header_bits)
-    if bits % 8 or bits < codecs:
+    bits: int = check_configuration(name, {"codecs": [], "header_bits": header_bits})["header_bits"]
+    if bits < codecs:
         raise CodecConfigurationError(
             f"codec {name!r}: header_bits: {bits} must be a multiple of 8 and at least the number of codecs, "
             f"which is {codecs}; the smallest such number is {smallest}"

@@ -3,8 +3,8 @@
 They say the same as the JSON Schemas in `standard/`, which are for other programs.
 """
 
-import operator
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -77,8 +77,8 @@ TYPES: dict[str, type[Struct]] = {
 """The type of each codec's configuration. `optional` with `codecs` is an older name of `conditional`."""
 
 
-def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise `CodecConfigurationError` unless `configuration` fits the codec.
+def check_configuration(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, with plain integers; raises `CodecConfigurationError` unless it fits the codec.
 
     >>> check_configuration("shuffle", {"element_size": 0})
     Traceback (most recent call last):
@@ -89,12 +89,13 @@ def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
     kind = Conditional if name == "optional" and not nullable else TYPES[name]
     fields = msgspec.structs.fields(kind)
     check_names(name, configuration, [field.name for field in fields])
+    plain = {key: _with_plain_integers(value) for key, value in configuration.items()}
     for field in fields:
-        if field.name not in configuration:
+        if field.name not in plain:
             if field.required:
                 raise CodecConfigurationError(f"codec {name!r} needs the option {field.name!r}")
             continue
-        value, choices = configuration[field.name], get_args(field.type)
+        value, choices = plain[field.name], get_args(field.type)
         if get_origin(field.type) is Literal and value not in choices:
             raise CodecConfigurationError(
                 f"codec {name!r}: {field.name}: {value!r} is not one of {', '.join(map(repr, choices))}"
@@ -107,6 +108,14 @@ def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
                 f"codec {name!r}: {field.name}{where.rstrip('`')}: {value!r} is not valid: "
                 f"{what[0].lower()}{what[1:]}"
             ) from error
+    return plain
+
+
+def _with_plain_integers(value: Any) -> Any:
+    """NumPy's integers and lists of them as Python's."""
+    if isinstance(value, list):
+        return [_with_plain_integers(each) for each in value]
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def check_names(name: str, configuration: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -125,19 +134,4 @@ def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     configuration = data.get("configuration", {})
     if not isinstance(configuration, dict):
         raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")
-    check_configuration(name, configuration)
-    return dict(configuration)
-
-
-def as_int(codec: str, field: str, value: object) -> int:
-    """`value` as a plain int; a bool or a float is an error that names the field.
-
-    >>> as_int("pad", "nbytes", 12)
-    12
-    """
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
-        except TypeError:
-            pass
-    raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")
+    return check_configuration(name, configuration)

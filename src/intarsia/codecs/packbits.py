@@ -17,7 +17,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 
 from intarsia._compat import JSON
 from intarsia.codecs.base import ChunkNamingCodec, SynchronousCodec
-from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
+from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -50,11 +50,8 @@ class PackBitsCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     """The highest bit kept, included; None means the data type's highest."""
 
     def __post_init__(self) -> None:
-        check_configuration("packbits", self._set_fields())
-        for name in ("first_bit", "last_bit"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, as_int("packbits", name, value))
+        for name, value in check_configuration("packbits", self._set_fields()).items():
+            object.__setattr__(self, name, value)
         if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
             raise CodecConfigurationError(
                 f"codec 'packbits': last_bit {self.last_bit} is below first_bit {self.first_bit or 0}"

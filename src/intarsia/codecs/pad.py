@@ -47,43 +47,79 @@ def _literal(codec: str, name: str, value: object, size_name: str, size: int) ->
     return literal
 
 
-class _PaddedCodec(base.SynchronousBytesCodec):
-    """What `pad` and `offset` share: they differ only in how their configuration is written."""
+@dataclass(frozen=True, init=False)
+class PadCodec(base.SynchronousBytesCodec):
+    """bytes -> bytes: adds `nbytes` bytes at the start or the end of every encoded chunk.
+
+    Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
+    with the array, even to other processes, but never into zarr.json, which then has `"padding": null`. So
+    after opening the array again, give it with `intarsia.codecs.with_padding`; otherwise writes are refused.
+
+    >>> import numpy as np, zarr
+    >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
+    ...                 codecs=[{"name": "bytes"}, PadCodec(location="start", nbytes=3, padding=b"abc")])
+    >>> z[:] = [1, 2, 3, 4]
+    >>> z.metadata.codecs[1].to_dict()["configuration"]
+    {'location': 'start', 'nbytes': 3, 'padding': 'YWJj'}
+    """
 
     is_fixed_size = True
     runs_in_thread = False  # a slice, or one copy
 
-    SPELLING: ClassVar[tuple[str, str, str]]
+    SPELLING: ClassVar[tuple[str, str, str]] = ("pad", "nbytes", "padding")
     """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
 
-    verify_header: bool
-    _is_spelled_out: bool = True
+    location: Literal["start", "end"]
+    """Where the padding is in the stored chunk."""
+
+    nbytes: int
+    """The number of bytes."""
+
+    padding: str | None = None
+    """The bytes to write, in base64: zeros if neither they nor a function are given.
+
+    None, and null in zarr.json, if a function computes them. Such an array can always be read, and also
+    written once `intarsia.codecs.with_padding` says what to write.
+    """
+
+    padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
+    """Computes the padding from the encoded chunk; exists at run time only."""
+
+    verify_header: bool = field(default=False, repr=False, compare=False)
+    """Whether reading compares the padding with what would be written; a difference is an error. Exists at
+    run time only."""
+
+    _is_spelled_out: ClassVar[bool] = True
     """Whether zarr.json has the bytes, or null."""
 
-    def _set(
+    def __init__(
         self,
-        nbytes: object,
-        padding: object,
-        function: PaddingFunction | None,
-        verify_header: bool,
-        location: Literal["start", "end"] | None = None,
+        *,
+        location: Literal["start", "end"] = "start",
+        nbytes: int,
+        padding: bytes | str | None = None,
+        padding_func: PaddingFunction | None = None,
+        verify_header: bool = False,
     ) -> None:
         codec, sized, padded = self.SPELLING
-        size = configuration.as_int(codec, sized, nbytes)
-        where = {} if location is None else {"location": location}
-        configuration.check_configuration(codec, {**where, sized: size})
+        where = {"location": location} if codec == "pad" else {}
+        size = configuration.check_configuration(codec, {**where, sized: nbytes})[sized]
         literal = _literal(codec, padded, padding, sized, size)
-        if function is None:  # zeros are spelled out, so that everybody who opens the array writes the same
+        if (
+            padding_func is None
+        ):  # zeros are spelled out, so that everybody who opens the array writes the same
             literal = bytes(size) if literal is None else literal
-        elif not callable(function):
+        elif not callable(padding_func):
             raise CodecConfigurationError(
                 f"codec {codec!r}: {padded}_func: expected a function of the encoded chunk, "
-                f"got {type(function).__name__}"
+                f"got {type(padding_func).__name__}"
             )
+        object.__setattr__(self, "location", location)
+        object.__setattr__(self, "nbytes", size)
         text = None if literal is None else base64.b64encode(literal).decode()
-        fields = {**where, sized: size, padded: text, f"{padded}_func": function}
-        for name, value in (fields | {"verify_header": verify_header}).items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "padding", text)
+        object.__setattr__(self, "padding_func", padding_func)
+        object.__setattr__(self, "verify_header", verify_header)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -92,42 +128,30 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         pad = cls(**fields | {f"{padded}_func": options.padding, "verify_header": options.verify_header})
         object.__setattr__(pad, "_is_spelled_out", padded in fields)
         if fields.get(padded, "") is None:  # a function computes the bytes: zeros would be wrong
-            object.__setattr__(pad, padded, None)
+            object.__setattr__(pad, "padding", None)
         return pad
 
     def to_dict(self) -> dict[str, JSON]:
         codec, sized, padded = self.SPELLING
-        names = ("location", sized, padded) if self._is_spelled_out else ("location", sized)
-        fields: Any = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        fields: dict[str, JSON] = {"location": self.location} if codec == "pad" else {}
+        fields[sized] = self.nbytes
+        if self._is_spelled_out:
+            fields[padded] = self.padding
         return remembering({"name": codec, "configuration": fields}, self.options)
-
-    @property
-    def _size(self) -> int:
-        size: int = getattr(self, self.SPELLING[1])
-        return size
-
-    @property
-    def _at_start(self) -> bool:
-        return getattr(self, "location", "start") == "start"
 
     @cached_property
     def _own(self) -> PaddingFunction | bytes | None:
         """What to put around a chunk; None if zarr.json says that a function computes it."""
-        padded = self.SPELLING[2]
-        function: PaddingFunction | None = getattr(self, f"{padded}_func")
-        text: str | None = getattr(self, padded)
-        if function is not None:
-            return function
-        if text is None:
-            return None if self._size else b""  # no bytes need no function
-        return base64.b64decode(text)
+        if self.padding_func is not None:
+            return self.padding_func
+        if self.padding is None:
+            return None if self.nbytes else b""  # no bytes need no function
+        return base64.b64decode(self.padding)
 
     @property
     def options(self) -> RuntimeOptions:
         """The options that zarr.json does not hold."""
-        return RuntimeOptions(
-            padding=self._own if callable(self._own) else None, verify_header=self.verify_header
-        )
+        return RuntimeOptions(padding=self.padding_func, verify_header=self.verify_header)
 
     def _source(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
         """What to put around a chunk: the padding of the array, else the codec's own."""
@@ -139,11 +163,11 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         codec, source = self.SPELLING[0], self._source(chunk_spec)
         if source is None:
             raise ChunkEncodeError(
-                f"codec {codec!r}: it is not known which {self._size} bytes to put around the data"
+                f"codec {codec!r}: it is not known which {self.nbytes} bytes to put around the data"
                 f"{named_chunk()}: zarr.json says that a function computes them, and there is "
                 "none here.\n"
                 "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
-                f"intarsia.codecs.with_padding(array, bytes({self._size}))"
+                f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
         padding: object = source
         if callable(source):
@@ -151,14 +175,14 @@ class _PaddedCodec(base.SynchronousBytesCodec):
             padding = source(encoded.tobytes(), **asks)
         if isinstance(padding, bytes | bytearray | memoryview):
             padding = bytes(padding)  # of a memoryview, len() counts elements
-            if len(padding) == self._size:
+            if len(padding) == self.nbytes:
                 return padding
         returned = f"{len(padding)} bytes" if isinstance(padding, bytes) else type(padding).__name__
         raise ChunkEncodeError(
-            f"codec {codec!r}: the function for the padding{named_chunk()} must return {self._size} bytes, "
+            f"codec {codec!r}: the function for the padding{named_chunk()} must return {self.nbytes} bytes, "
             f"but returned {returned}"
             if callable(source)
-            else f"codec {codec!r}: it pads with {self._size} bytes, but {returned} were given"
+            else f"codec {codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
         )
 
     def _verify(self, stored: bytes, encoded: Octets, chunk_spec: ArraySpec) -> None:
@@ -166,7 +190,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         codec = self.SPELLING[0]
         if self._source(chunk_spec) is None:
             raise ChunkDecodeError(
-                f"codec {codec!r}: the {self._size} bytes around the data{named_chunk()} cannot be "
+                f"codec {codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
                 "verified: it is not known what they should be.\n"
                 "  Give them: intarsia.codecs.with_padding(array, function or bytes, verify_header=True)"
             )
@@ -211,100 +235,38 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         return self.verify_header or options_in(chunk_spec.config).verify_header
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        return input_byte_length + self._size
+        return input_byte_length + self.nbytes
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         data = chunk_data.as_numpy_array().view(np.uint8)
         padding = np.frombuffer(self._padding_for(data, chunk_spec), dtype=np.uint8)
-        parts = (padding, data) if self._at_start else (data, padding)
+        parts = (padding, data) if self.location == "start" else (data, padding)
         return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        size, nbytes = len(chunk_data), self._size
+        size, nbytes = len(chunk_data), self.nbytes
         if size < nbytes:
             raise ChunkDecodeError(
                 f"codec {self.SPELLING[0]!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
-        cut = nbytes if self._at_start else size - nbytes
+        cut = nbytes if self.location == "start" else size - nbytes
         first, last = chunk_data[:cut], chunk_data[cut:]
-        padding, data = (first, last) if self._at_start else (last, first)
+        padding, data = (first, last) if self.location == "start" else (last, first)
         if self._verifies(chunk_spec):
             self._verify(padding.to_bytes(), data.as_numpy_array().view(np.uint8), chunk_spec)
         return base.aligned(data, chunk_spec) if self.aligns else data
 
 
-@dataclass(frozen=True, init=False)
-class PadCodec(_PaddedCodec):
-    """bytes -> bytes: adds `nbytes` bytes at the start or the end of every encoded chunk.
-
-    Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
-    with the array, even to other processes, but never into zarr.json, which then has `"padding": null`. So
-    after opening the array again, give it with `intarsia.codecs.with_padding`; otherwise writes are refused.
-
-    >>> import numpy as np, zarr
-    >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
-    ...                 codecs=[{"name": "bytes"}, PadCodec(location="start", nbytes=3, padding=b"abc")])
-    >>> z[:] = [1, 2, 3, 4]
-    >>> z.metadata.codecs[1].to_dict()["configuration"]
-    {'location': 'start', 'nbytes': 3, 'padding': 'YWJj'}
-    """
-
-    SPELLING = ("pad", "nbytes", "padding")
-
-    location: Literal["start", "end"]
-    """Where the padding is in the stored chunk."""
-
-    nbytes: int
-    """The number of bytes."""
-
-    padding: str | None = None
-    """The bytes to write, in base64: zeros if neither they nor a function are given.
-
-    None, and null in zarr.json, if a function computes them. Such an array can always be read, and also
-    written once `intarsia.codecs.with_padding` says what to write.
-    """
-
-    padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
-    """Computes the padding from the encoded chunk; exists at run time only."""
-
-    verify_header: bool = field(default=False, repr=False, compare=False)
-    """Whether reading compares the padding with what would be written; a difference is an error. Exists at
-    run time only."""
-
-    def __init__(
-        self,
-        *,
-        location: Literal["start", "end"] = "start",
-        nbytes: int,
-        padding: bytes | str | None = None,
-        padding_func: PaddingFunction | None = None,
-        verify_header: bool = False,
-    ) -> None:
-        self._set(nbytes, padding, padding_func, verify_header, location)
-
-
-@dataclass(frozen=True, init=False)
-class OffsetCodec(_PaddedCodec):
-    """bytes -> bytes: adds a header of `offset` bytes before every encoded chunk, like `pad` at the start.
+@dataclass(frozen=True, init=False, repr=False)
+class OffsetCodec(PadCodec):
+    """bytes -> bytes: adds a header of `offset` bytes before every encoded chunk: `pad` by an older name.
 
     >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
     {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
     """
 
     SPELLING = ("offset", "offset", "prefix")
-
-    offset: int
-    """The number of bytes in the header."""
-
-    prefix: str | None = None
-    """The header to write, in base64; None means the same as in `PadCodec`."""
-
-    prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
-    """Computes the header from the encoded chunk; exists at run time only."""
-
-    verify_header: bool = field(default=False, repr=False, compare=False)
-    """Whether reading compares the header with what would be written, as in `PadCodec`."""
 
     def __init__(
         self,
@@ -314,4 +276,22 @@ class OffsetCodec(_PaddedCodec):
         prefix_func: PaddingFunction | None = None,
         verify_header: bool = False,
     ) -> None:
-        self._set(offset, prefix, prefix_func, verify_header)
+        super().__init__(nbytes=offset, padding=prefix, padding_func=prefix_func, verify_header=verify_header)
+
+    @property
+    def offset(self) -> int:
+        """The number of bytes in the header."""
+        return self.nbytes
+
+    @property
+    def prefix(self) -> str | None:
+        """The header to write, in base64; None means the same as in `PadCodec`."""
+        return self.padding
+
+    @property
+    def prefix_func(self) -> PaddingFunction | None:
+        """Computes the header from the encoded chunk; exists at run time only."""
+        return self.padding_func
+
+    def __repr__(self) -> str:
+        return f"OffsetCodec(offset={self.offset}, prefix={self.prefix!r})"

@@ -11,7 +11,7 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, is_regular
 from intarsia.codecs.base import ChunkNamingCodec, SynchronousArrayCodec
-from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
+from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.errors import CodecConfigurationError
 
 type Size = int | tuple[int, ...]
@@ -34,13 +34,8 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
     """For each axis of the result: a size, the axes of the chunk that it combines, or -1 for the rest."""
 
     def __init__(self, *, shape: Iterable[int | Iterable[int]]) -> None:
-        sizes: list[Any] = [
-            [as_int("reshape", "shape", axis) for axis in size]
-            if isinstance(size, Iterable)
-            else as_int("reshape", "shape", size)
-            for size in shape
-        ]
-        check_configuration("reshape", {"shape": sizes})
+        given = [list(size) if isinstance(size, Iterable) else size for size in shape]
+        sizes = check_configuration("reshape", {"shape": given})["shape"]
         axes = [axis for size in sizes if isinstance(size, list) for axis in size]
         if axes != sorted(set(axes)):
             raise CodecConfigurationError(

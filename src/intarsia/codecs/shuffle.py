@@ -10,7 +10,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
 from intarsia.codecs.base import SynchronousBytesCodec
-from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
+from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
@@ -34,9 +34,8 @@ class ShuffleCodec(SynchronousBytesCodec):
     """The size of one element in bytes."""
 
     def __post_init__(self) -> None:
-        size = as_int("shuffle", "element_size", self.element_size)
-        check_configuration("shuffle", {"element_size": size})
-        object.__setattr__(self, "element_size", size)
+        checked = check_configuration("shuffle", {"element_size": self.element_size})
+        object.__setattr__(self, "element_size", checked["element_size"])
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:

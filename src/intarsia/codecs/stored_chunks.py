@@ -18,7 +18,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
-from intarsia.codecs.pad import OffsetCodec, PadCodec
+from intarsia.codecs.pad import PadCodec
 
 
 def iter_chunk_slices(array: Any) -> Iterator[tuple[slice, ...]]:
@@ -94,12 +94,7 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
         return [path.get_sync(prototype=prototype, byte_range=part) for part in parts]
 
     async def read_all() -> list[Buffer | None]:
-        try:
-            return await asyncio.gather(*(path.get(prototype, part) for part in parts))
-        except Exception:
-            # Some stores refuse to read past the end of an object: then cut the whole instead.
-            whole = await path.get(prototype)
-            return [None if whole is None else part_of_value(whole, part) for part in parts]
+        return await asyncio.gather(*(path.get(prototype, part) for part in parts))
 
     return sync(read_all())
 
@@ -133,14 +128,13 @@ def bytes_before(codecs: Sequence[Codec]) -> int | None:
     """How many bytes `codecs` put before their input, if all they do is to put bytes around it.
 
     >>> from zarr.codecs import ZstdCodec
+    >>> from intarsia.codecs import OffsetCodec
     >>> bytes_before([OffsetCodec(offset=16), Crc32cCodec()]), bytes_before([ZstdCodec()])
     (16, None)
     """
     before = 0
     for codec in codecs:
-        if isinstance(codec, OffsetCodec):
-            before += codec.offset
-        elif isinstance(codec, PadCodec):
+        if isinstance(codec, PadCodec):
             before += codec.nbytes if codec.location == "start" else 0
         elif not isinstance(codec, Crc32cCodec):
             return None

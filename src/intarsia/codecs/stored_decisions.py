@@ -41,7 +41,7 @@ from intarsia.codecs.context import (
     switch_pipeline_for,
 )
 from intarsia.codecs.decisions import Decision, DecisionLike, MaskPerChunk, named_decisions, parse_decision
-from intarsia.codecs.pad import OffsetCodec, PadCodec
+from intarsia.codecs.pad import PadCodec
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import bytes_before, read_parts, stored_indices
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
@@ -217,7 +217,7 @@ def with_padding[T: AnyArray](
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding, verify_header=verify_header)
     codecs = all_codecs(getattr(array.metadata, "codecs", ()))
-    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in codecs)
+    count = sum(isinstance(codec, PadCodec) for codec in codecs)
     if count != 1:
         names = names_of(array.metadata)
         raise CodecConfigurationError(
