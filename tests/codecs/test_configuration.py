@@ -28,6 +28,8 @@ def test_dicts_names_and_objects_may_be_mixed():
         (["bytes", "packbits"], "out of order"),
         ([3], "3 is not a codec"),
         ([{"configuration": {}}], "is not a codec"),
+        ([{"name": "gzip", "configuration": {"level": 99}}], "codec 'gzip': .*99"),
+        ([{"name": "shuffle", "configuration": [4]}], r"configuration: \[4\] is not an object"),
     ],
 )
 def test_what_is_not_a_codec_list_is_refused(codecs, match):

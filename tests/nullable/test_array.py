@@ -440,3 +440,25 @@ def test_a_failed_conversion_changes_nothing():
     with pytest.raises(DataTypeError):
         array.append(["x"])
     assert array.shape == (2,)
+
+
+def test_lists_of_indexes_and_masks_write_points():
+    a = nullable.create_array({}, data=[1, 2, 3, 4], chunks=2)
+    a[[0, 2]] = [None, 9]
+    assert a[:].tolist() == [None, 2, 9, 4]
+    a[np.array([True, False, False, True])] = [5, None]
+    assert a[:].tolist() == [5, 2, 9, None]
+
+
+def test_numpy_gets_plain_values_unless_there_is_a_null():
+    assert np.asarray(nullable.create_array({}, data=[1, 2])).tolist() == [1, 2]
+    with pytest.raises(NullsPresentError, match="1 of 2 elements are null"):
+        np.asarray(nullable.create_array({}, data=[1, None]))
+
+
+def test_plain_zarr_writes_values_in_the_other_byte_order():
+    codec = nullable.NullableCodec(data_codecs=["packbits"])
+    dtype = nullable.optional_dtype("<f8")
+    z = zarr.create_array({}, shape=3, dtype=dtype, serializer=codec, compressors=None)
+    z[:] = np.ma.masked_array(np.array([1.5, 2.5, 3.5], ">f8"), [False, True, False])
+    assert z[:].tolist() == [1.5, None, 3.5]

@@ -504,3 +504,15 @@ def test_durations_are_added_up():
 def test_pickles():
     x = as_nullable([1, None])
     assert pickle.loads(pickle.dumps(x)).equals(x)
+
+
+def test_where_with_a_condition_alone_gives_the_places_where_it_is_true():
+    assert np.where(as_nullable([True, False, True]))[0].tolist() == [0, 2]
+    with pytest.raises(NullsPresentError):
+        np.where(as_nullable([True, None]))
+
+
+def test_values_and_a_stored_array_compute_lazily():
+    stored = nullable.create_array({}, data=[1, None, 3])
+    for result in (as_nullable([1, 1, None]) + stored, stored + as_nullable([1, 1, None])):
+        assert result.compute().tolist() == [2, None, None]

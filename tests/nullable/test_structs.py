@@ -113,6 +113,8 @@ def test_optional_fields_are_refused(tmp_path):
         nullable.create_array({}, shape=2, dtype=by_hand)
     with pytest.raises((DataTypeError, TypeError), match=r"cannot be optional|Null"):
         zarr.create_array({}, shape=2, dtype=by_hand)
+    with pytest.raises(DataTypeError, match="cannot be optional"):
+        zarr.create_array({}, shape=2, dtype=by_hand, fill_value=(1,))
     optional = {"name": "optional", "configuration": {"name": "int8"}}
     stored = {"name": "struct", "configuration": {"fields": [{"name": "x", "data_type": optional}]}}
     with pytest.raises(DataTypeError, match="cannot be optional"):

@@ -248,10 +248,7 @@ def check_stated_count(data: Any, elements: int) -> None:
 def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
     if codec.is_fixed_size and likely_bound(spec) is not None:
         raw = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
-        try:
-            return int(codec.compute_encoded_size(raw, spec))
-        except NotImplementedError:
-            pass
+        return int(codec.compute_encoded_size(raw, spec))
     return likely_bound(spec)
 
 

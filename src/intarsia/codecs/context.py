@@ -100,12 +100,9 @@ class Grid:
         # Decoding a key may succeed by accident; only encoding the index to the same key is proof.
         return index if len(index) == ndim and self.key_encoding.encode_chunk_key(index) == key else None
 
-    def origin_of(self, index: Index) -> Index | None:
+    def origin_of(self, index: Index) -> Index:
         """The first element of the chunk at `index`."""
-        try:
-            return tuple(axis.chunk_offset(i) for axis, i in zip(self.chunks.dimensions, index, strict=True))
-        except IndexError:  # beyond the edges that a rectilinear grid knows
-            return None
+        return tuple(axis.chunk_offset(i) for axis, i in zip(self.chunks.dimensions, index, strict=True))
 
     def position_of(self, key: str | Index, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPosition:
         """The position of the chunk or shard at an index or under a path, which these codecs encode."""

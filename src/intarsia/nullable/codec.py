@@ -173,11 +173,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @cached_property
     def _data(self) -> NestedCodecs:
-        if self.data_codecs is None:
-            raise CodecConfigurationError(
-                "codec 'optional': it has no data_codecs yet: create an array with it"
-            )
-        return NestedCodecs("data", self.data_codecs)
+        return NestedCodecs("data", self.data_codecs or ())
 
     # -- encoding
 

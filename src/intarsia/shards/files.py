@@ -17,7 +17,7 @@ from intarsia.shards.locks import close_file, lock_index, open_for_locking, try_
 from intarsia.shards.slots import SlotIndex, SlotLayout
 
 FAR = 64 << 10
-"""Places in an index that are this many bytes apart are better read or written one by one."""
+"""Places in an index that are this many bytes apart are better written one by one."""
 
 CLOCK_TICK = 10**9
 """Nanoseconds within which two changes to a directory may have the same time; far less on Linux."""
@@ -93,9 +93,6 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
             raw = read_exactly(fd, start, index.nbytes)
         return index.entries(raw)[rows], index.is_intact(raw)
     first, last = int(rows.min()), int(rows.max())
-    if (last - first) * ENTRY > FAR * len(rows):
-        raw = b"".join(read_exactly(fd, start + int(row) * ENTRY, ENTRY) for row in rows)
-        return index.entries(raw), True
     raw = read_exactly(fd, start + first * ENTRY, (last - first + 1) * ENTRY)
     return index.entries(raw)[rows - first], True
 
