@@ -436,14 +436,15 @@ def _named(bitmasks: Masks, codec: ConditionalCodec) -> Masks:
 
 def _of_regions(array: Any, names: bool) -> dict[Bounds, Any]:
     members = deciding_members(array, READING)
-    by_member = {name: _masks_by_path(member, names=names) for name, member in members.items()}
+    by_member = {name: masks_by_codec(member, names=names) for name, member in members.items()}
     by_region: dict[Bounds, Any] = {}
     for region in array.regions:
         if region.name in members:
             member, by_codec = members[region.name], {}
-            for own, whole in by_member[region.name]:
+            for own in find_codecs(member, READING):
                 sides = zip(region.member_bounds, own.chunk_shape(member) or member.chunks, strict=True)
-                by_codec[own.path] = whole[tuple(slice(a // size, -(-b // size)) for (a, b), size in sides)]
+                chunks = tuple(slice(a // size, -(-b // size)) for (a, b), size in sides)
+                by_codec[own.path] = by_member[region.name][own.path][chunks]
             by_region[region.bounds] = _only_or_all(by_codec)
     return by_region
 
@@ -462,10 +463,6 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))
     ['codecs[1]', 'codecs[1].codecs[0]']
     """
-    return {own.path: bitmasks for own, bitmasks in _masks_by_path(array, names=names)}
-
-
-def _masks_by_path(array: zarr.Array[Any], *, names: bool) -> list[tuple[CodecPath, Masks]]:
     paths = find_codecs(array, READING)
     bitmasks = {own.path: np.ma.masked_all(own.grid_shape(array), _dtype(own.codec)) for own in paths}
     metadata: Any = array.metadata
@@ -481,7 +478,7 @@ def _masks_by_path(array: zarr.Array[Any], *, names: bool) -> list[tuple[CodecPa
                 # A shard at the edge of the array may hold chunks beyond it.
                 if all(i < n for i, n in zip(index, bitmasks[path].shape, strict=True)):
                     bitmasks[path][index] = mask
-    return [(own, _named(bitmasks[own.path], own.codec) if names else bitmasks[own.path]) for own in paths]
+    return {own.path: _named(bitmasks[own.path], own.codec) for own in paths} if names else bitmasks
 
 
 def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:

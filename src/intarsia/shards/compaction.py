@@ -5,7 +5,6 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 from threading import Semaphore
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from intarsia.codecs.chunk_rewrite import redecide_chunk
 from intarsia.codecs.codec_path import ChunkWalk
-from intarsia.codecs.context import Grid, inner_position
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
@@ -171,10 +169,6 @@ class Recoding:
     sharded: ShardedArray
     """The array, with the decision that the chunks are to follow."""
 
-    @cached_property
-    def _grid(self) -> Grid:
-        return Grid.of(self.sharded.metadata)
-
     def prepare(self, path: Path) -> dict[int, tuple[bytes, bytes | None]]:
         """For each chunk of a shard, a digest of its stored bytes, and its new bytes or None if it stays."""
         sharded = self.sharded
@@ -209,12 +203,9 @@ class Recoding:
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
         """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
         sharded, spec = self.sharded, self.sharded.chunk_spec
-        shard = partial(self._grid.position_of, path.as_posix(), sharded.shard_spec, ())
-        codecs, coordinates = sharded.inner_codecs, sharded.index.coordinates(number)
-        locate = partial(inner_position, shard, coordinates, spec, codecs)
+        data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
         try:
-            data = spec.prototype.buffer.from_bytes(stored)
-            new = ChunkWalk(redecide_chunk).through(codecs, data, spec, locate)
+            new = ChunkWalk(redecide_chunk).through(sharded.inner_codecs, data, spec, locate)
         except ChunkDecodeError:
             return None
         return None if new is None else new.to_bytes()

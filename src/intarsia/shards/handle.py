@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia import _compat
 from intarsia.codecs.codec_path import stored_spec
+from intarsia.codecs.context import Grid, Index, Locate, inner_position
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent
@@ -159,7 +160,7 @@ class ShardedArray:
     """A `zarr.Array` seen as shard files; raises `SlotsUnsupportedError` if it has none.
 
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=32, dtype="u2")
-    >>> ShardedArray(z).grid
+    >>> ShardedArray(z).index.grid
     (4,)
     """
 
@@ -249,12 +250,6 @@ class ShardedArray:
         """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
         return _compat.ChunkTransform(codecs=_compat.evolve_codecs(self.inner_codecs, self.chunk_spec))
 
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """The number of inner chunks of a shard along each axis."""
-        shapes = zip(self.shard_spec.shape, self.chunk_spec.shape, strict=True)
-        return tuple(shard // chunk for shard, chunk in shapes)
-
     @cached_property
     def directory(self) -> Path:
         """The array's local directory; raises `SlotsUnsupportedError` if the store has none."""
@@ -271,7 +266,12 @@ class ShardedArray:
         for coordinates in stored_indices(self.array):
             yield coordinates, directory / self.metadata.encode_chunk_key(coordinates)
 
-    def chunk_index(self, shard: tuple[int, ...], number: int) -> tuple[int, ...]:
-        """The index of an inner chunk in the whole array, given its number in its shard."""
-        inner = self.index.coordinates(number)
-        return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))
+    @cached_property
+    def _grid(self) -> Grid:
+        return Grid.of(self.metadata)
+
+    def locate(self, shard: str | Index, number: int) -> Locate:
+        """Says where in the whole array an inner chunk is, given its shard's path or index, and its number."""
+        outer = partial(self._grid.position_of, shard, self.shard_spec, ())
+        place = self.index.coordinates(number)
+        return partial(inner_position, outer, place, self.chunk_spec, self.inner_codecs)

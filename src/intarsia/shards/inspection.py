@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.codecs.context import working_on
+from intarsia.codecs.context import at_position
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
@@ -161,11 +161,11 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
                 continue
         yield from (ShardProblem(where, what, advice) for what, advice in _in_index(table, intact))
         for number in np.flatnonzero(~is_absent(table)).tolist() if data else ():
-            index = sharded.chunk_index(coordinates, number)
-            with working_on(index):
+            locate = sharded.locate(coordinates, number)
+            with at_position(locate):
                 what = _in_chunk(sharded, path, number)
             if what is not None:
-                yield ShardProblem(f"{where} chunk {index}", what)
+                yield ShardProblem(f"{where} chunk {locate().index}", what)
 
 
 def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
