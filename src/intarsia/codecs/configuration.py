@@ -4,10 +4,10 @@ They say the same as the JSON Schemas in `standard/`, which are for other progra
 """
 
 from collections.abc import Iterable, Mapping
-from numbers import Integral
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
 from intarsia.display import names_text
@@ -115,7 +115,7 @@ def _with_plain_integers(value: Any) -> Any:
     """NumPy's integers and lists of them as Python's."""
     if isinstance(value, list):
         return [_with_plain_integers(each) for each in value]
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def check_names(name: str, configuration: Mapping[str, Any], known: Iterable[str]) -> None:

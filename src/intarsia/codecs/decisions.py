@@ -128,7 +128,7 @@ class MaskPerChunk(KnownMask):
     """A bitmask for every chunk, computed in advance.
 
     >>> import numpy as np
-    >>> MaskPerChunk(np.array([[0, 3], [3, 1]])).shape
+    >>> MaskPerChunk(np.array([[0, 3], [3, 1]])).masks.shape
     (2, 2)
     """
 
@@ -153,16 +153,11 @@ class MaskPerChunk(KnownMask):
         masks.flags.writeable = False
         object.__setattr__(self, "masks", masks)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The chunk grid that the plan covers."""
-        return tuple(self.masks.shape)
-
     def mask_for(self, chain: Chain) -> int:
-        index = current_chunk_index()
-        if len(index) != self.masks.ndim or any(i >= n for i, n in zip(index, self.shape, strict=True)):
+        index, shape = current_chunk_index(), self.masks.shape
+        if len(index) != len(shape) or any(i >= n for i, n in zip(index, shape, strict=True)):
             raise ChunkEncodeError(
-                f"codec {chain.owner!r}: the plan has bitmasks for a chunk grid of {self.shape}, but chunk "
+                f"codec {chain.owner!r}: the plan has bitmasks for a chunk grid of {shape}, but chunk "
                 f"{index} is written: give a plan that covers the chunk grid"
             )
         return int(self.masks[index])

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.buffer import Buffer
@@ -92,11 +92,6 @@ class Chain:
 
     spec: ArraySpec
     """What zarr tells every codec about the chunk."""
-
-    @classmethod
-    def of_one(cls, codec: BytesBytesCodec, spec: ArraySpec) -> Self:
-        """A codec that is not nested."""
-        return cls(None, (NamedCodec(codec),), spec)
 
     def __len__(self) -> int:
         return len(self.codecs)

@@ -249,9 +249,10 @@ def _check_plan(plan: MaskPerChunk, array: zarr.Array[Any], paths: list[CodecPat
             f"the array has {len(paths)} conditional codecs, but a plan of bitmasks is for one"
         )
     shape, codecs = paths[0].grid_shape(array), len(paths[0].codec.codecs)
-    if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
+    covered = plan.masks.shape
+    if len(covered) != len(shape) or any(n < m for n, m in zip(covered, shape, strict=True)):
         raise CodecConfigurationError(
-            f"the plan has bitmasks for a chunk grid of {plan.shape}, but that of the array is {shape}"
+            f"the plan has bitmasks for a chunk grid of {covered}, but that of the array is {shape}"
         )
     largest = int(plan.masks.max()) if plan.masks.size else 0
     if largest >> codecs:

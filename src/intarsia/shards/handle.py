@@ -271,7 +271,7 @@ class ShardedArray:
         return Grid.of(self.metadata)
 
     def locate(self, shard: str | Index, number: int) -> Locate:
-        """Says where in the whole array an inner chunk is, given its shard's path or index, and its number."""
+        """Says where in the whole array an inner chunk is, given its shard's path or index and its number."""
         outer = partial(self._grid.position_of, shard, self.shard_spec, ())
         place = self.index.coordinates(number)
         return partial(inner_position, outer, place, self.chunk_spec, self.inner_codecs)
