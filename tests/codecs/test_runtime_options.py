@@ -58,7 +58,7 @@ def test_a_function_as_default_is_inspected_once():
     with zarr.config.set({"intarsia.decision": parse_decision("smallest")}):
         assert default_decision() == parse_decision("smallest")
     with zarr.config.set({"intarsia.decision": np.array([1, 0])}):
-        assert default_decision().shape == (2,)
+        assert default_decision().masks.shape == (2,)
 
 
 @dataclass
