@@ -262,6 +262,10 @@ class PadCodec(base.SynchronousBytesCodec):
 class OffsetCodec(PadCodec):
     """bytes -> bytes: adds a header of `offset` bytes before every encoded chunk: `pad` by an older name.
 
+    Args:
+        prefix: The header to write, as bytes or base64 text; zeros if neither it nor a function is given.
+        prefix_func: Computes the header from the encoded chunk; exists at run time only.
+
     >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
     {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
     """
