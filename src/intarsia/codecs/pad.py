@@ -105,9 +105,7 @@ class PadCodec(base.SynchronousBytesCodec):
         where = {"location": location} if codec == "pad" else {}
         size = configuration.check_configuration(codec, {**where, sized: nbytes})[sized]
         literal = _literal(codec, padded, padding, sized, size)
-        if (
-            padding_func is None
-        ):  # zeros are spelled out, so that everybody who opens the array writes the same
+        if padding_func is None:  # zeros are spelled out, so that all who open the array write the same
             literal = bytes(size) if literal is None else literal
         elif not callable(padding_func):
             raise CodecConfigurationError(
