@@ -11,6 +11,7 @@ import types
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import dask.array
 import pytest
@@ -18,7 +19,6 @@ import zarr
 from typer.main import get_command
 
 import intarsia
-from intarsia.archives.ingestion import _choices
 from intarsia.cli.app import HEADINGS, app
 from intarsia.interop.xarray import DatasetAccessor
 from intarsia.nullable import NullableArray
@@ -118,6 +118,13 @@ def problems(text):
     return found, count + len(verbs) + len(options)
 
 
+def words_of(name):
+    """The words that an argument of `ingest` may be."""
+    annotation = get_type_hints(intarsia.ingest).get(name)
+    literals = (each for each in (annotation, *get_args(annotation)) if get_origin(each) is Literal)
+    return [word for literal in literals for word in get_args(literal)]
+
+
 def argument_problem(place, call):
     """What is wrong with a parameter that a message names."""
     name = call.args[0].value
@@ -128,8 +135,8 @@ def argument_problem(place, call):
     if not any(name in inspect.signature(each).parameters for each in functions):
         return f"no function takes {name}="
     value = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else None
-    words = _choices().get(name) if place.startswith("archives") else None
-    wrong = isinstance(value, str) and words is not None and value not in words
+    words = words_of(name) if place.startswith("archives") else []
+    wrong = isinstance(value, str) and words and value not in words
     return f"{name}={value!r} is none of {words}" if wrong else ""
 
 

@@ -9,6 +9,7 @@ import intarsia
 from intarsia.logical.append import AppendPlan
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.staging import reserve_in_existing_regions, reserve_regions
+from intarsia.manifest.box import Box
 from tests.grids import dear
 from tests.logical.strategies import arrays, codec_lists
 
@@ -82,7 +83,7 @@ def test_a_box_that_regions_do_not_cover_is_refused():
     array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="i4")
     array.add_region(((0, 4),), codecs=[])
     with pytest.raises(intarsia.errors.NoRegionError, match="2 of the 4 elements"):
-        reserve_in_existing_regions(array._logical, ((2, 6),))
+        reserve_in_existing_regions(array._logical, Box((2,), (6,)))
 
 
 @pytest.mark.parametrize(
