@@ -75,7 +75,9 @@ def _format_for(parser: Any, group: str) -> Format:
         own: Format = parser
         return own
     if type(parser).__name__ == "HDFParser":  # ours reads what it leaves out
-        return hdf5.HDF5(group or parser.group or "/", tuple(parser.drop_variables or ()))
+        if parser.drop_variables:
+            raise IngestError(f"HDFParser(drop_variables=…): {argument('variables')} names those to take")
+        return hdf5.HDF5(group or parser.group or "")
     return VirtualFormat(type(parser).__name__, parser, group)
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import zlib
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -234,12 +235,12 @@ def test_a_group_of_a_file(tmp_path):
                 group.createVariable(name, "f4", ("time", "n"))[:] = np.full((1, 5), day)
     _, sst = ingested(tmp_path, sorted(tmp_path.glob("*.nc")), parser=HDF5("PRODUCT"))
     assert sst[...].tolist() == [[0] * 5, [1] * 5]
-    report = intarsia.ingest(
-        sorted(tmp_path.glob("*.nc")),
-        tmp_path / "other",
-        concat_dim="time",
-        parser=HDFParser(group="PRODUCT", drop_variables=["other"]),
+    ingest = partial(
+        intarsia.ingest, tmp_path / "*.nc", tmp_path / "other", concat_dim="time", variables="sst"
     )
+    with pytest.raises(IngestError, match="variables= names those to take"):
+        ingest(parser=HDFParser(drop_variables=["other"]))
+    report = ingest(parser=HDFParser(group="PRODUCT"))
     assert list(xr.open_dataset(report.repository, engine="intarsia")) == ["sst"]
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], sst[...])
 

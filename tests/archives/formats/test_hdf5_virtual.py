@@ -1,4 +1,4 @@
-"""Virtual datasets of HDF5, external links and external storage by reference; h5py by path is the referee."""
+"""Virtual datasets of HDF5, external links and external storage; h5py by path is the referee."""
 
 import math
 import os
@@ -166,17 +166,10 @@ def test_sources_that_grow_side_by_side(tmp_path, lengths, block):
     compared(growing(tmp_path / "main.h5", *mappings, shape=(1,)), copy="never")
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("gap", [0, 2])
-def test_a_series_of_files(tmp_path, count, gap):
-    for number in range(count):
-        data = np.arange(15 * number, 15 * number + 15, dtype="f4").reshape(3, 5)
-        put(tmp_path / f"part-{number}%.h5", "d", data, chunks=(2, 2), compression="gzip")
-    put(tmp_path / f"part-{count + 1}%.h5", "d", np.zeros((3, 5), "f4"))  # after one that is absent
-    place = slab((3, 5), (1, 0), (UNLIMITED, 1), (3 + gap, 5), (3, 5))
-    mapping = place, b"part-%b%%.h5", b"d", h5py.h5s.create_simple((3, 5))
-    report = compared(growing(tmp_path / "main.h5", mapping, shape=(3, 5)), copy="never")
-    assert intarsia.open(report.repository, "x").shape == (1 + (3 + gap) * count - gap, 5)
+def test_percent_signs_in_names(tmp_path):
+    put(tmp_path / "a%.h5", "d%", np.arange(N, dtype="f4"))
+    mapping = h5py.h5s.create_simple((N,)), b"a%%.h5", b"d%%", h5py.h5s.create_simple((N,))
+    compared(growing(tmp_path / "main.h5", mapping, shape=(N,)), copy="never")
 
 
 UNEVEN = h5py.h5s.create_simple((N,))
@@ -366,15 +359,9 @@ def test_an_external_link_is_a_variable_by_reference(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "copied"),
-    [
-        ([(0, 96 * 4)], False),
-        ([(8, 24 * 4), (400, 48 * 4), (200, 24 * 4)], False),
-        ([(0, 10), (10, 96 * 4 - 10)], True),
-        ([(900, 96 * 4)], True),
-    ],
+    "pieces", [[(0, 96 * 4)], [(8, 24 * 4), (400, 48 * 4), (200, 24 * 4)], [(0, 10), (10, 374)], [(900, 384)]]
 )
-def test_external_storage_is_referenced_if_files_end_with_rows(tmp_path, pieces, copied):
+def test_external_storage_is_copied(tmp_path, pieces):
     path, raw = tmp_path / "main.h5", tmp_path / "raw"
     raw.write_bytes(np.random.default_rng(1).bytes(1000))
     with h5py.File(path, "w") as file:
@@ -382,12 +369,7 @@ def test_external_storage_is_referenced_if_files_end_with_rows(tmp_path, pieces,
         file["n"].make_scale("n")
         file.create_dataset("x", (N, 4), "i4", external=[(str(raw), *each) for each in pieces])
         file["x"].dims[0].attach_scale(file["n"])
-    report = compared(path)
-    assert report.copied == (N * 16 if copied else 0)
-    if not copied:
-        raw.unlink()
-        with pytest.raises(ReadError, match="raw"):
-            intarsia.open(report.repository, "x")[...]
+    assert compared(path).copied == N * 16
 
 
 def test_files_without_the_axis_that_grows(tmp_path):

@@ -26,10 +26,7 @@ class SourceGroup(ABC):
 
     attrs: Mapping[str, Any] = MappingProxyType({})
     unreadable: Mapping[str, str] = MappingProxyType({})
-    """Variables that cannot be described, and why."""
-
-    elsewhere: Mapping[str, str] = MappingProxyType({})
-    """Those among them whose values are in other files: to ask for one by its name is an error."""
+    """Variables that cannot be described, and why. To ask for one by its name is an error."""
 
     @abstractmethod
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
@@ -65,8 +62,8 @@ class Format(ABC):
         with self.open(url, sources, whole_tree=request.whole_tree) as group:
             names = {new: old for old, new in request.rename}
             for each in (*request.dims, *(request.variables or ()), *request.load):
-                if (name := names.get(each, each)) in group.elsewhere:
-                    raise IngestError(f"its variable {name!r} cannot be read: {group.elsewhere[name]}")
+                if (name := names.get(each, each)) in group.unreadable:
+                    raise IngestError(f"its variable {name!r} cannot be read: {group.unreadable[name]}")
             own = request.in_file(group.variables)
             described = with_strings(group.variables, own)
             taken, left_out, new_dims = roles(described, own)

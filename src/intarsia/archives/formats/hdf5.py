@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ from intarsia.archives.formats.hdf5_files import (
     HDF5File,
     HDF5Files,
     OtherFileError,
-    external_files,
+    check_external_files,
     find,
     library,
     objects_in,
@@ -37,12 +36,11 @@ from intarsia.archives.formats.hdf5_files import (
 )
 from intarsia.archives.formats.hdf5_virtual import (
     OWN_FILE,
+    SERIES,
     MappingError,
-    Runs,
     correspondence,
     find_holes,
     is_unlimited,
-    name_in_series,
     runs_of,
 )
 from intarsia.archives.formats.virtualizarr import specified_codec
@@ -51,8 +49,8 @@ from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.source_files import (
     FormatProbe,
     Sources,
-    combined_identity,
     folder_of,
+    local_path,
 )
 from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
@@ -78,9 +76,8 @@ class HDF5(Format):
 
     name = "hdf5"
 
-    def __init__(self, group: str = "/", drop: tuple[str, ...] = ()) -> None:
+    def __init__(self, group: str = "") -> None:
         self.group = "/" + group.strip("/")
-        self.drop = drop
 
     @contextmanager
     def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[HDF5Group]:
@@ -90,8 +87,8 @@ class HDF5(Format):
             above = self.group.rstrip("/").split("/")
             first = 0
             for depth in range(1, len(above)) if whole_tree else ():
-                first = HDF5Group(file, "/".join(above[:depth]) or "/", self.drop, first).end
-            yield HDF5Group(file, self.group, self.drop, first)
+                first = HDF5Group(file, "/".join(above[:depth]) or "/", first).end
+            yield HDF5Group(file, self.group, first)
 
 
 def find_group(file: HDF5File, path: str) -> tuple[Any, HDF5File]:
@@ -110,14 +107,13 @@ def find_group(file: HDF5File, path: str) -> tuple[Any, HDF5File]:
 class HDF5Group(SourceGroup):
     """One group of an open file: its datasets, and the names that dimension scales give their axes."""
 
-    elsewhere: dict[str, str]
+    unreadable: dict[str, str]
 
-    def __init__(self, file: HDF5File, path: str, drop: Collection[str], first: int) -> None:
+    def __init__(self, file: HDF5File, path: str, first: int) -> None:
         self.id, file = find_group(file, path)
         self._path = path
         self.attrs = plain_attributes(attributes_of(self.id))
-        objects, self.elsewhere = objects_in(file, self.id, path, drop)
-        """Datasets and links that lead to other files, by name, and why they are not read."""
+        objects, self.unreadable = objects_in(file, self.id, path)
         above = path.rstrip("/")
         datasets = {
             name: Header(item, f"{above}/{name}", where)
@@ -129,7 +125,7 @@ class HDF5Group(SourceGroup):
             {n: h for n, h in datasets.items() if not h.is_scale or is_variable(h.id)}
         )
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
-        known = {*datasets, *self.elsewhere, *drop}
+        known = {*datasets, *self.unreadable}
         axes = {name: self._axes(header) for name, header in self.headers.items()}
         scales = {self._short(scale.path): scale for own in axes.values() for scale in own if scale}
         inherited = {
@@ -138,8 +134,7 @@ class HDF5Group(SourceGroup):
         }  # fmt: skip
         inherited = self._present(inherited)  # before their shapes are read
         self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
-        self.unreadable = {n: why for n, h in self.headers.items() if (why := h.problem)} | self.elsewhere
-        """What is not described, by name, and why."""
+        self.unreadable |= {name: why for name, header in self.headers.items() if (why := header.problem)}
         named = {
             n: self._named(h, axes.get(n, [])) for n, h in self.headers.items() if n not in self.unreadable
         }
@@ -159,7 +154,7 @@ class HDF5Group(SourceGroup):
                 header.check_storage()
                 present[name] = header
             except OtherFileError as error:
-                self.elsewhere[name] = str(error)
+                self.unreadable[name] = str(error)
         return present
 
     def _axes(self, header: Header) -> list[Header | None]:
@@ -325,14 +320,9 @@ class Header:
 
     def check_storage(self) -> None:
         """Raise `OtherFileError` if values are in other files that may not be read."""
-        _ = self.external
+        check_external_files(self.plist, self.file)
         if self.virtual is not None:
             self.virtual.check_files()
-
-    @cached_property
-    def external(self) -> list[tuple[str, int, int]]:
-        """The other files that hold its values: URL, first byte and size of each part."""
-        return external_files(self.plist, self.file)
 
     @cached_property
     def shape(self) -> Any:
@@ -363,10 +353,8 @@ class Header:
 
     @property
     def dataset(self) -> Any:
-        """The dataset as an h5py object, with everything that it can do; or what reads a virtual one."""
-        if self.virtual is not None and not self.virtual.sources.all_here:
-            return self.virtual
-        return library().Dataset(self.id)
+        """The dataset as an h5py object, with everything that it can do."""
+        return library().Dataset(self.id) if self.virtual is None else self.virtual.dataset
 
     @cached_property
     def attributes(self) -> Any:
@@ -453,6 +441,8 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
         reason = "its data are in the header of the dataset (compact layout)"
     elif header.dtype.kind not in "biufc":
         reason = "its data are texts, which HDF5 does not store in its chunks"
+    elif plist.get_external_count():
+        reason = "its data are in external files"
     else:
         try:
             codecs = _codecs_of(header)
@@ -462,8 +452,6 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
             reason = f"it cannot be referenced: {error}"
     if reason:
         return replace(variable, chunks=chunks, reason=reason)
-    if header.external:
-        return _in_external_files(replace(variable, chunks=chunks, codecs=tuple(map(dict, codecs))), header)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
         # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
@@ -533,32 +521,6 @@ def _ranges(file: HDF5File, grid: tuple[int, ...], chunks: tuple[int, ...], plac
     return ranges
 
 
-def _in_external_files(variable: ParsedVariable, header: Header) -> ParsedVariable:
-    """A variable whose numbers follow one another in external files, as chunks that end where files do."""
-    shape, fill = variable.shape, _fill_of(header)
-    rows, left = (*shape, 1)[0], math.prod(shape) * header.dtype.itemsize
-    row = left // max(rows, 1)
-    pieces, identities = [], []
-    for url, start, size in header.external if left else ():
-        identities.append(header.file.files.sources.identity(url))
-        size = min(size, left)
-        left -= size
-        if start + size > identities[-1].size or size % row:
-            return replace(variable, reason="an external file ends within a row of it, or is too short")
-        pieces.append((url, start, size))
-    step = math.gcd(rows, *(size // row for *_, size in pieces))
-    if left or not shape or not step:
-        return replace(variable, reason="its data are in external files")
-    chunks = (step, *shape[1:])
-    grid = chunk_grid(shape, chunks)
-    places = [(url, start + i) for url, start, size in pieces for i in range(0, size, step * row)]
-    urls = np.array([url for url, _ in places], dtype=np.dtypes.StringDType()).reshape(grid)
-    offsets = np.array([at for _, at in places], dtype=np.uint64).reshape(grid)
-    lengths = np.full(grid, step * row, dtype=np.uint64)
-    ranges = ChunkRanges(urls, offsets, lengths, identity=combined_identity(identities))
-    return replace(variable, chunks=chunks, fill=fill, ranges=ranges)
-
-
 def _unfiltered_edges(
     header: Header, chunks: tuple[int, ...], places: list[Any]
 ) -> Iterator[tuple[int, ...]]:
@@ -589,11 +551,8 @@ NO_CODECS: tuple[dict[str, Any], ...] = ({"name": "bytes", "configuration": {"en
 class VirtualSources:
     """What a virtual dataset is made of."""
 
-    shape: tuple[int, ...] = ()
-    """Its own shape: it may grow with its sources."""
-
-    found: list[tuple[str, str, VariablePart]] = field(default_factory=list)
-    """The name of a file, for the file of the virtual dataset; a dataset in it; and where that is seen."""
+    parts: list[VariablePart] = field(default_factory=list)
+    """The boxes of its sources, in the order of its mappings: where some overlap, the last is seen."""
 
     absent: dict[str, None] = field(default_factory=dict)
     """Sources that do not exist."""
@@ -602,11 +561,11 @@ class VirtualSources:
     """Why it is not made of boxes of its sources."""
 
     all_here: bool = True
-    """Whether all of them are in its own file, so that HDF5 can read them."""
+    """Whether all of them are in its own file."""
 
 
 class VirtualDataset:
-    """A virtual dataset. It is read like a dataset of h5py, which would look for other files in this one."""
+    """A virtual dataset."""
 
     def __init__(self, header: Header) -> None:
         self._header, self._file, plist = header, header.file, header.plist
@@ -618,97 +577,64 @@ class VirtualDataset:
             for i in range(plist.get_virtual_count())
         ]  # fmt: skip
         spaces = [space for *_, space, _ in self._mappings]
-        shape = spaces[0].get_simple_extent_dims() if spaces else header.id.shape
-        self._stored_shape: tuple[int, ...] = shape
+        self._stored_shape: tuple[int, ...] = (
+            spaces[0].get_simple_extent_dims() if spaces else header.id.shape
+        )
         self._grows = any(map(is_unlimited, spaces))
 
     def check_files(self) -> None:
         """Raise `OtherFileError` if it is made of files that may not be read."""
+        for name, dataset, *_ in self._mappings:
+            if SERIES in f"{name}/{dataset}".replace("%%", ""):
+                raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
         for name in dict.fromkeys(name for name, *_ in self._mappings):
-            self._locate(name_in_series(name, 0))
+            self._locate(name)
         if self._grows:
-            _ = self.sources  # opens all of them: they determine its shape
+            _ = self.dataset  # its sources determine its shape
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Its length along every axis."""
-        if not self._grows:
-            return self._stored_shape
-        return tuple(self._header.id.shape if self.sources.all_here else self.sources.shape)
+        shape: tuple[int, ...] = self.dataset.shape if self._grows else self._stored_shape
+        return shape
+
+    @cached_property
+    def dataset(self) -> Any:
+        """The dataset as an h5py object, from its path if it shows other files: see `hdf5_files`."""
+        dataset, path = library().Dataset(self._header.id), local_path(self._file.url)
+        if self.sources.all_here:
+            return dataset
+        problem = self.sources.problem
+        if path is None:
+            problem = problem or "it is not a local file"
+        elif dataset.dtype.kind == "O":
+            problem = problem or "its values are texts of any length"
+        if problem:
+            raise OtherFileError(f"it is a virtual dataset of other files, and {problem}")
+        file = self._file.files.enter_context(library().File(path, "r"))
+        return file[library().h5i.get_name(self._header.id)]
 
     @cached_property
     def sources(self) -> VirtualSources:
-        """What it is made of, in the order of its mappings: where some overlap, the last is seen."""
-        sources, grown = VirtualSources(), dict[int, int]()
-        least = [0] * len(self._stored_shape)
+        """What it is made of."""
+        sources = VirtualSources()
         for name, dataset, place, space in self._mappings:
-            virtual: list[Runs] | None = None
-            with _noted(sources, dataset):
-                virtual = runs_of(place, self._stored_shape)
-                if virtual is None:
-                    continue
-            grows = next((i for i, runs in enumerate(virtual or ()) if runs.is_unlimited), None)
-            for axis, runs in enumerate(virtual or ()):
-                if axis != grows and runs.length:
-                    least[axis] = max(least[axis], runs.at(runs.length - 1) + 1)
-            if virtual is None or grows is None:
-                self._take(sources, name_in_series(name, 0), name_in_series(dataset, 0), virtual, space)
-                continue
-            series, end = virtual[grows], 0
-            is_series = name_in_series(name + dataset, 0) != name_in_series(name + dataset, 1)
-            if is_series and ".." in name:
-                raise OtherFileError(f"it is a virtual dataset, made of {name}, which leads upwards")
-            for number in count() if is_series else [0]:
-                own = name_in_series(name, number), name_in_series(dataset, number)
-                if is_series:
-                    virtual[grows] = Runs(series.start + number * series.stride, 1, 1, series.block)
-                length = self._take(sources, *own, virtual, space, grows=grows, in_series=is_series)
-                if not length:
-                    break
-                end = virtual[grows].at(length - 1) + 1
-            grown[grows] = max(grown.get(grows, 0), end)
-        sources.shape = tuple(
-            max(grown[axis], least[axis]) if axis in grown else n for axis, n in enumerate(self._stored_shape)
-        )
-        return sources
-
-    def _take(
-        self, sources: VirtualSources, name: str, dataset: str, virtual: list[Runs] | None, space: Any, *,
-        grows: int | None = None, in_series: bool = False,
-    ) -> int:  # fmt: skip
-        """Add a source, if it exists; returns how many elements it has along the axis that grows."""
-        sources.all_here &= name == OWN_FILE
-        header = self._open(name, dataset)
-        if header is None:
-            if not in_series:
+            header = self._open(name, dataset)
+            sources.all_here &= name == OWN_FILE and (header is None or header.file is self._file)
+            if header is None:
                 sources.absent[f"{dataset!r} in {'the file' if name == OWN_FILE else name}"] = None
-            return 0
-        problem = "it is virtual itself" if header.virtual is not None else header.problem
-        if problem:
-            raise OtherFileError(f"it is a virtual dataset, made of {dataset!r} in {name}: {problem}")
-        header.check_storage()
-        sources.all_here &= header.file is self._file
-        length = 0
-        with _noted(sources, dataset):
-            source = None if virtual is None else runs_of(space, header.shape)
-            if virtual is None or source is None:
-                return 0
-            if len(source) != len(header.shape):
-                raise MappingError(f"selects on {len(source)} axes: it has the shape {header.shape}")
-            seen = [
-                runs.before(n) if runs.is_unlimited else runs.length
-                for runs, n in zip(source, header.shape, strict=True)
-            ]
-            ends = [runs.at(n - 1) + 1 if n else 0 for runs, n in zip(source, seen, strict=True)]
-            if any(end > n for end, n in zip(ends, header.shape, strict=True)):
-                raise MappingError(f"selects more than there is: it has the shape {header.shape}")
-            own = next((n for runs, n in zip(source, seen, strict=True) if runs.is_unlimited), 0)
-            counts = [own if runs.is_unlimited else runs.length for runs in virtual]
-            length = 0 if grows is None else counts[grows]
-            if 0 not in counts:
-                part = correspondence(self._describe(header), virtual, source, counts, seen)
-                sources.found.append((name, dataset, part))
-        return length
+                continue
+            problem = "it is virtual itself" if header.virtual is not None else header.problem
+            if problem:
+                raise OtherFileError(f"it is a virtual dataset, made of {dataset!r} in {name}: {problem}")
+            header.check_storage()
+            try:
+                virtual, source = runs_of(place, self._stored_shape), runs_of(space, header.shape)
+                if virtual is not None and source is not None:
+                    sources.parts += correspondence(self._describe(header), virtual, source)
+            except MappingError as error:
+                sources.problem = f"its mapping of {dataset!r} {error}"
+        return sources
 
     def _describe(self, header: Header) -> ParsedVariable:
         """A source with the ranges of its chunks, or with the reason why only a copy will do."""
@@ -727,7 +653,7 @@ class VirtualDataset:
         if name == OWN_FILE:
             return self._file.url
         try:
-            return self._file.files.locate(name, self._file, VIRTUAL_PREFIX)
+            return self._file.files.locate(name.replace("%%", "%"), self._file, VIRTUAL_PREFIX)
         except OtherFileError as error:
             raise OtherFileError(f"it is a virtual dataset, made of {name}: {error}") from None
 
@@ -738,17 +664,18 @@ class VirtualDataset:
             return None
         if name != OWN_FILE:
             file = file.files.visit(url)
+        path = dataset.replace("%%", "%")
         try:
             root = h5py.h5o.open(file.id, b"/")
-            item, where = find(file, root, dataset.encode("utf-8", "surrogateescape"))
+            item, where = find(file, root, path.encode("utf-8", "surrogateescape"))
         except KeyError:
             return None
-        return Header(item, dataset, where) if isinstance(item, h5py.h5d.DatasetID) else None
+        return Header(item, path, where) if isinstance(item, h5py.h5d.DatasetID) else None
 
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable of parts, with the ranges of their chunks; or the reason why only a copy will do."""
         sources, shape, dtype = self.sources, variable.shape, self._header.dtype
-        parts = [part for *_, part in sources.found]
+        parts = sources.parts
         chunks = list(shape)
         for axis, size in zip(parts[0].axes, parts[0].stored.chunks, strict=True) if parts else ():
             if axis is not None:
@@ -766,9 +693,9 @@ class VirtualDataset:
             reason = reason or "its parts overlap"
         if reason:
             with explain_failure(self._header.id):
-                self._header.dataset[(slice(0, 1),) * len(shape)]
+                self.dataset[(0,) * len(shape)]
             return replace(variable, reason=f"it is a virtual dataset, and {reason}")
-        parts += self._unseen(variable, parts, holes)
+        parts = [*parts, *self._unseen(variable, parts, holes)]
         return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))
 
     def _unseen(
@@ -786,44 +713,6 @@ class VirtualDataset:
         )  # fmt: skip
         places = [tuple((Span(a, b - a, a),) for a, b in box.bounds) for box in holes]
         return [VariablePart(stored, axes, (0,) * len(axes), each) for each in places]
-
-    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
-        """The values of a box."""
-        dataset, shape = library().Dataset(self._header.id), self.shape
-        if self.sources.problem or dataset.dtype.kind == "O":
-            what = self.sources.problem or "its values are texts of any length"
-            raise OtherFileError(f"it is a virtual dataset of other files, and {what}")
-        chosen = (slice(None),) * len(shape) if selection is ... else selection
-        box = [each.indices(n)[:2] for each, n in zip(chosen, shape, strict=True)]
-        values = np.full([b - a for a, b in box], dataset.fillvalue, dtype=dataset.dtype)
-        for file, name, part in self.sources.found:
-            source = None
-            for spans in product(*part.places):
-                cut = [span.cut(a, b) for span, (a, b) in zip(spans, box, strict=True)]
-                seen = [span for span in cut if span is not None]
-                if len(seen) < len(cut):
-                    continue
-                if source is None:
-                    header = self._open(file, name)
-                    if header is None:
-                        raise FileNotFoundError(f"there is no {name!r} in {file} any more")
-                    source = header.dataset.astype(dataset.dtype)
-                taken = tuple(
-                    index if axis is None else slice(seen[axis].first, seen[axis].first + seen[axis].length)
-                    for axis, index in zip(part.axes, part.indices, strict=True)
-                )
-                put = tuple(slice(s.start - a, s.stop - a) for s, (a, _) in zip(seen, box, strict=True))
-                values[put] = np.reshape(source[taken], [span.length for span in seen])
-        return values
-
-
-@contextmanager
-def _noted(sources: VirtualSources, dataset: str) -> Iterator[None]:
-    """Note that a mapping is not one of boxes."""
-    try:
-        yield
-    except MappingError as error:
-        sources.problem = f"its mapping of {dataset!r} {error}"
 
 
 def _only_seen_chunks(part: VariablePart) -> VariablePart:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -122,11 +122,10 @@ class HDF5Files(ExitStack):
 
     def visit(self, url: str) -> HDF5File:
         """Another file, which stays open until the next visit: a virtual dataset may have thousands."""
-        if self._visited is None:
+        if self._visited is None or url not in self._visited._open:
+            if self._visited is not None:
+                self._visited.close()
             self._visited = self.enter_context(HDF5Files(self.sources, self.folder))
-        elif url not in self._visited._open:
-            self._visited._open.clear()
-            self._visited.close()
         return self._visited.open(url)
 
     def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
@@ -207,13 +206,11 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
 
 
 def objects_in(
-    file: HDF5File, group: Any, path: str, drop: Collection[str] = ()
+    file: HDF5File, group: Any, path: str
 ) -> tuple[dict[str, tuple[Any, HDF5File]], dict[str, str]]:
     """Everything in the group at a path, by name, and its files; and the links not followed, and why."""
     found, left_out = {}, {}
     for name in group:
-        if text(name) in drop:
-            continue
         try:
             item, where = find(file, group, name)
         except KeyError as error:
@@ -230,26 +227,21 @@ def objects_in(
     return found, left_out
 
 
-def external_files(plist: Any, file: HDF5File) -> list[tuple[str, int, int]]:
-    """The files that hold the values of a dataset, in order: URL, first byte and size of each part.
-
-    Raises `OtherFileError` unless the source may refer to all of them.
-    """
-    parts = [plist.get_external(i) for i in range(plist.get_external_count())]
-    names = [os.fsdecode(name) for name, *_ in parts]
+def check_external_files(plist: Any, file: HDF5File) -> None:
+    """Raise `OtherFileError` if values of a dataset are in other files that may not be read, or are gone."""
+    names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
     prefix = os.environ.get(EXTERNAL_PREFIX, "")
     if prefix and not all(map(os.path.isabs, names)):
         raise OtherFileError(
             f"its values are in {names[0]}, below what the variable {EXTERNAL_PREFIX} says: unset it"
         )
-    try:
-        urls = {name: file.files.permitted(url_of(name)) for name in dict.fromkeys(names)}
-    except IngestError as error:
-        raise OtherFileError(f"its values are in external files: {error}") from None
-    gone = [name for name in names if not os.path.exists(name)]
-    if gone:
-        raise OtherFileError(f"its values are in the external file {gone[0]}, which does not exist")
-    return [(urls[name], start, size) for name, (_, start, size) in zip(names, parts, strict=True)]
+    for name in names:
+        try:
+            file.files.permitted(url_of(name))
+        except IngestError as error:
+            raise OtherFileError(f"its values are in external files: {error}") from None
+        if not os.path.exists(name):
+            raise OtherFileError(f"its values are in the external file {name}, which does not exist")
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"

@@ -9,7 +9,6 @@ as one of a row to a square, and those of single points, are not.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -32,6 +31,10 @@ MAX_BOXES = 1 << 16
 
 OWN_FILE = "."
 """The name under which a virtual dataset refers to datasets in its own file."""
+
+
+SERIES = "%b"
+"""Stands for a number in the name of a file or dataset: HDF5 then shows as many of them as there are."""
 
 
 class MappingError(ValueError):
@@ -98,32 +101,33 @@ def is_unlimited(space: Any) -> bool:
     return is_regular and any(runs.is_unlimited for runs in runs_of(space, ()) or ())
 
 
-def name_in_series(name: str, number: int) -> str:
-    """The name of a file or dataset in a series, as HDF5 writes it.
-
-    >>> name_in_series("part-%b.h5", 7), name_in_series("100%%.h5", 7)
-    ('part-7.h5', '100%.h5')
-    """
-    return re.sub("%([b%])", lambda found: str(number) if found[1] == "b" else "%", name)
-
-
 def correspondence(
-    stored: ParsedVariable, virtual: Sequence[Runs], source: Sequence[Runs], counts: Sequence[int],
-    source_counts: Sequence[int],
-) -> VariablePart:  # fmt: skip
-    """How two selections correspond, with so many elements on their axes: a part of a virtual dataset.
+    stored: ParsedVariable, virtual: Sequence[Runs], source: Sequence[Runs]
+) -> list[VariablePart]:
+    """How two selections correspond, as a part of a virtual dataset; nothing if they are empty.
 
-    >>> column = correspondence(None, [Runs(0, 1, 1, 8)], [Runs(2, 1, 1, 8), Runs(5, 1, 1, 1)], [8], [8, 1])
+    >>> grid = ParsedVariable("x", "data", ("", ""), (8, 6), {}, np.dtype("f4"))
+    >>> (column,) = correspondence(grid, [Runs(0, 1, 1, 8)], [Runs(0, 1, 1, 8), Runs(5, 1, 1, 1)])
     >>> column.axes, column.indices, column.places[0]
-    ((0, None), (2, 5), (Span(start=0, length=8, first=2, stride=1),))
+    ((0, None), (0, 5), (Span(start=0, length=8, first=0, stride=1),))
     """
+    if len(source) != len(stored.shape):
+        raise MappingError(f"selects on {len(source)} axes: it has the shape {stored.shape}")
+    sizes, growth = [], 0
+    for runs, n in zip(source, stored.shape, strict=True):
+        size = runs.before(n) if runs.is_unlimited else runs.length
+        if size and runs.at(size - 1) >= n:
+            raise MappingError(f"selects more than there is: it has the shape {stored.shape}")
+        growth = size if runs.is_unlimited else growth
+        sizes.append(size)
+    counts = [growth if runs.is_unlimited else runs.length for runs in virtual]
+    if 0 in counts:
+        return []
     pairs = dict(enumerate(range(len(counts))))
-    if list(counts) != list(source_counts):
-        wide = [[axis for axis, n in enumerate(each) if n != 1] for each in (source_counts, counts)]
-        if [source_counts[axis] for axis in wide[0]] != [counts[axis] for axis in wide[1]]:
-            raise MappingError(
-                f"maps {'x'.join(map(str, source_counts))} elements to {'x'.join(map(str, counts))}"
-            )
+    if counts != sizes:
+        wide = [[axis for axis, n in enumerate(each) if n != 1] for each in (sizes, counts)]
+        if [sizes[axis] for axis in wide[0]] != [counts[axis] for axis in wide[1]]:
+            raise MappingError(f"maps {'x'.join(map(str, sizes))} elements to {'x'.join(map(str, counts))}")
         pairs = dict(zip(*wide, strict=True))
     places: list[tuple[Span, ...]] = [(Span(runs.at(0), 1),) for runs in virtual]
     for own, axis in pairs.items():
@@ -131,7 +135,7 @@ def correspondence(
     if math.prod(map(len, places)) > MAX_BOXES:
         raise MappingError(f"consists of more than {MAX_BOXES} boxes")
     axes, indices = map(pairs.get, range(len(source))), (runs.at(0) for runs in source)
-    return VariablePart(stored, tuple(axes), tuple(indices), tuple(places))
+    return [VariablePart(stored, tuple(axes), tuple(indices), tuple(places))]
 
 
 def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:
