@@ -233,3 +233,15 @@ def test_lint_names_what_gdal_cannot_read(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert named == set(references.values()) - {references[path] for path in done.stdout.split()}
     assert named == {"fletcher32", "lz4", "bz2", "crc32"}
+
+
+@pytest.mark.parametrize("codec", [zarr.codecs.BloscCodec, zarr.codecs.GzipCodec, zarr.codecs.ZstdCodec])
+def test_codecs_of_format_3_have_their_names_in_format_2(tmp_path, codec):
+    dataset = xr.Dataset({"sst": (("time", "x"), np.arange(12.0).reshape(2, 6))}, {"time": np.arange(2)})
+    dataset.to_zarr(
+        tmp_path / "a.zarr", zarr_format=3, consolidated=False, encoding={"sst": {"compressors": codec()}}
+    )
+    repo = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="time").repository
+    (written,) = intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
+    with xr.open_dataset(written.path, engine="kerchunk") as foreign:
+        xr.testing.assert_equal(foreign.load(), dataset)

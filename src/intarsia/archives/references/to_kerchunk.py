@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.dtype import parse_dtype
@@ -128,14 +128,12 @@ def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
 
 def _references(array: UniformArray) -> dict[str, Any]:
     """The metadata and chunks of an array."""
-    attrs = {**array.attrs, "_ARRAY_DIMENSIONS": array.dims}
     chunks = list(array.stored_chunks())
-    about = array.shape, array.chunks, _fill_value(array, len(chunks))
-    if array.member is None:
-        return _metadata(array.name, attrs, array.dtype, *about)
-    filters, compressor, order, kind = _codecs(array.name, array.member)
-    encoding = {"filters": filters or None, "compressor": compressor, "order": order}
-    refs: dict[str, Any] = {**_metadata(array.name, attrs, kind, *about, encoding)}
+    dtype, encoding = (array.dtype, {}) if array.member is None else _encoding(array.name, array.member)
+    fill = _fill_value(array, len(chunks))
+    refs: dict[str, Any] = {
+        **_metadata(array.name, array.dims, array.attrs, dtype, array.shape, array.chunks, fill, **encoding)
+    }
     for chunk in chunks:
         key = f"{array.name}/{_key(chunk.index)}"
         if chunk.location:
@@ -172,46 +170,40 @@ def _location(url: str) -> str:
     return unquote(url) if path is None else str(path)
 
 
-def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np.dtype[Any]]:
-    """The filters, compressor, order and data type with which Zarr format 2 decodes a member's chunks."""
-    kind, order, chain = np.dtype(member.dtype), "C", []
+def _encoding(name: str, member: zarr.Array[Any]) -> tuple[np.dtype[Any], dict[str, Any]]:
+    """The data type, filters, compressor and order with which Zarr format 2 decodes a member's chunks."""
+    dtype, order, chain = np.dtype(member.dtype), "C", []
     for codec in member.metadata.codecs:  # type: ignore[union-attr]  # members are v3
-        known = _in_format_2(codec)
         if isinstance(codec, TransposeCodec) and codec.order == tuple(reversed(range(member.ndim))):
             order = "F"
         elif isinstance(codec, BytesCodec):
-            if codec.endian is not None and kind.itemsize > 1:
-                kind = kind.newbyteorder(codec.endian)
-        elif known is None:
-            words = codecs_text([codec.to_dict()])
-            raise UnreachableMembersError(
-                f"{name} is encoded by {words}, which Zarr format 2 does not have.\n  {EXPORT}"
-            )
-        else:
+            dtype = dtype.newbyteorder(codec.endian or "=")
+        elif (known := _in_format_2(codec)) is not None:
             chain.append(known)
+        else:
+            raise UnreachableMembersError(
+                f"{name} is encoded by {codecs_text([codec.to_dict()])}, which Zarr format 2 does not have.\n"
+                f"  {EXPORT}"
+            )
     # Format 2 encodes with all filters, then the compressor, so the last codec is the compressor.
-    return (chain[:-1], chain[-1], order, kind) if chain else ([], None, order, kind)
+    compressor = chain.pop() if chain else None
+    return dtype, {"filters": chain or None, "compressor": compressor, "order": order}
+
+
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""Blosc's ways to shuffle, in the order of their numbers."""
 
 
 def _in_format_2(codec: Any) -> dict[str, Any] | None:
     """A bytes -> bytes codec as numcodecs writes it into metadata of format 2; None if that is impossible."""
     document = codec.to_dict()
     name, configuration = str(document.get("name", "")), dict(document.get("configuration") or {})
-    if name.startswith("numcodecs."):
-        return configuration | {"id": name.removeprefix("numcodecs.")}
-    if isinstance(codec, GzipCodec | ZstdCodec):
-        return {"id": name, "level": configuration["level"]}
     if isinstance(codec, BloscCodec):
-        shuffles = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-        return {
-            "id": "blosc", "cname": configuration["cname"], "clevel": configuration["clevel"],
-            "shuffle": shuffles[configuration["shuffle"]], "blocksize": configuration.get("blocksize", 0),
-        }  # fmt: skip
-    if isinstance(codec, Crc32cCodec):
-        return {"id": "crc32c", "location": "end"}
-    if name == "shuffle":
-        return {"id": "shuffle", "elementsize": configuration["element_size"]}
-    return None
+        configuration["shuffle"] = SHUFFLES.index(configuration["shuffle"])
+        configuration.pop("typesize", None)
+    elif not isinstance(codec, GzipCodec | ZstdCodec) and not name.startswith("numcodecs."):
+        return None
+    return configuration | {"id": name.removeprefix("numcodecs.")}
 
 
 def _loaded(name: str, array: PlainArray) -> dict[str, Any]:
@@ -222,9 +214,8 @@ def _loaded(name: str, array: PlainArray) -> dict[str, Any]:
             f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
         )
     little = values.astype(values.dtype.newbyteorder("<"))
-    attrs = {**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)}
     chunks = tuple(max(n, 1) for n in values.shape)
-    metadata = _metadata(name, attrs, little.dtype, values.shape, chunks, None)
+    metadata = _metadata(name, array.dims, array.attrs, little.dtype, values.shape, chunks, None)
     return metadata | {f"{name}/{_key((0,) * values.ndim)}": _base64(little.tobytes())}
 
 
@@ -234,19 +225,21 @@ def _base64(content: bytes) -> str:
 
 def _metadata(
     name: str,
+    dims: Sequence[str],
     attrs: Mapping[str, Any],
-    kind: np.dtype[Any],
+    dtype: np.dtype[Any],
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     fill: Any,
-    encoding: Mapping[str, Any] | None = None,
+    **encoding: Any,
 ) -> dict[str, str]:
     """The documents of an array of format 2, as zarr writes them; codecs need not be installed."""
     metadata = ArrayV2Metadata(
-        shape=shape, chunks=chunks, dtype=parse_dtype(kind, zarr_format=2), fill_value=fill, order="C"
+        shape=shape, chunks=chunks, dtype=parse_dtype(dtype, zarr_format=2), fill_value=fill, order="C"
     )
     document = metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes()
+    own = {**attrs, "_ARRAY_DIMENSIONS": list(dims)}
     return {
-        f"{name}/.zarray": json.dumps(json.loads(document) | dict(encoding or {})),
-        f"{name}/.zattrs": json.dumps(dict(attrs), default=np.generic.tolist),  # fill values have types
+        f"{name}/.zarray": json.dumps(json.loads(document) | encoding),
+        f"{name}/.zattrs": json.dumps(own, default=np.generic.tolist),  # fill values have types
     }
