@@ -30,9 +30,9 @@ from intarsia import __version__
 from intarsia.archives.dataset import dataset_group
 from intarsia.archives.ingestion import ingest, remove
 from intarsia.archives.ledger import read_ledger
-from intarsia.archives.source_files import Sources, content_fingerprints, is_glob, url_of
+from intarsia.archives.source_files import Sources, content_fingerprints
 from intarsia.display import count_text
-from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
+from intarsia.errors import IngestError, IntarsiaError, RepositoryError
 from intarsia.logical.hierarchy import groups_below, open_group
 from intarsia.versions.locking import lock_directory
 from intarsia.versions.repository import open_repository
@@ -217,9 +217,6 @@ class CacheEntry:
         fingerprints = content_fingerprints(sources, archive.names())
         if not fingerprints:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
-        lost = [name for name in archive.names() if not is_glob(name) and url_of(name) not in fingerprints]
-        if lost:
-            raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
         digest = blake2b(
             "".join(f"{name}\0{fingerprint}\n" for name, fingerprint in fingerprints.items()).encode(),
             digest_size=16,
@@ -255,13 +252,10 @@ class CacheEntry:
         options: Any = {**archive.options, **archive.call_options, "storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
         folder = self.path / REPOSITORY
-        try:
-            repo = open_repository(folder)
-        except (RepositoryNotFoundError, RepositoryError):
-            # a process may have been killed while creating it, or the disk lost something
-            shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_dir():
             ingest(files, folder, group=group, **options)
             return group
+        repo = open_repository(folder)
         root = dataset_group(repo.readonly_session("main").store, group)
         below = [] if root is None else [(each, read_ledger(each)) for each in groups_below(root)]
         datasets = [
@@ -327,9 +321,9 @@ def open_archive(
     except IngestError:  # the files are at fault
         raise
     except (IntarsiaError, OSError, icechunk.IcechunkError):
-        if entry.record() is None:  # there was nothing before, either
+        if not entry.path.is_dir():
             raise
-    entry.discard()  # somebody cleared the cache, or part of it
+    entry.discard()  # somebody cleared part of it, or a process was killed while it was made
     return entry.open(archive)
 
 

@@ -20,7 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import batched, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -92,36 +92,28 @@ def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: boo
         count = min(cores(), MAX_PROCESSES)
         if seconds < PAYING or count < 2 or not can_be_started():
             yield from parse_with(1, parse, rest, remote=remote)
-        else:
-            yield from _in_processes(parse, rest, count)
-        return
-    if isinstance(engine, int):
-        if engine <= 1 or len(urls) < 2:
-            for url in urls:
-                yield from parse([url])
             return
-        pool = ThreadPoolExecutor(max_workers=engine)
-        try:
-            yield from _submit_ahead(pool, parse, [[url] for url in urls], TASKS_AHEAD * engine)
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C the remaining files are no longer wanted
-        return
-    if remote and isinstance(engine, Executor):
-        check_client(engine)
-    workers = _workers_of(engine)
-    files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
-    yield from _submit_ahead(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
+        with closing(ParseWorkers(parse, count)) as workers:
+            yield from _in_threads(workers.parse, batched(rest, FILES_A_TASK), count)
+    elif isinstance(engine, int):
+        if engine > 1:
+            yield from _in_threads(parse, batched(urls, 1), engine)
+        for url in urls if engine <= 1 else ():
+            yield from parse([url])
+    else:
+        if remote and isinstance(engine, Executor):
+            check_client(engine)
+        workers = _workers_of(engine)
+        files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
+        yield from _submit_ahead(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
 
 
-def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any]:
-    workers = ParseWorkers(parse, count)
+def _in_threads(parse: Parse, tasks: Iterator[Sequence[str]], count: int) -> Iterator[Any]:
     pool = ThreadPoolExecutor(max_workers=count)
     try:
-        tasks = batched(urls, FILES_A_TASK)
-        yield from _submit_ahead(pool, workers.parse, tasks, TASKS_AHEAD * count)
+        yield from _submit_ahead(pool, parse, tasks, TASKS_AHEAD * count)
     finally:
-        workers.close()  # threads that wait for one of them get no answer
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the remaining files are not wanted
 
 
 def _workers_of(engine: Any) -> int:

@@ -572,17 +572,17 @@ def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Con
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
     """The URLs of everything that was named, in order, with a fingerprint of its content.
 
-    Missing files have none. If many are in one place of a bucket, their fingerprints come from a listing.
+    If many are in one place of a bucket, their fingerprints come from a listing.
     """
     fingerprints = sources.expand(files)
     alone = [url for url, fingerprint in fingerprints.items() if not fingerprint]
     fingerprints |= _listed(sources, alone)
     for url, identity in find_identities(sources, [url for url in alone if not fingerprints[url]]).items():
-        if isinstance(identity, ContentIdentity):
-            fingerprints[url] = identity.text
-        elif not isinstance(identity, FileNotFoundError):
-            raise IngestError(f"{url} cannot be reached: {identity}") from identity
-    return {url: fingerprint for url, fingerprint in fingerprints.items() if fingerprint}
+        if isinstance(identity, Exception):
+            what = "found" if isinstance(identity, FileNotFoundError) else "reached"
+            raise IngestError(f"a file that you named cannot be {what}: {url} ({identity})") from identity
+        fingerprints[url] = identity.text
+    return fingerprints
 
 
 def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
