@@ -182,11 +182,14 @@ def test_processes_are_started_where_they_pay(paying, expected, monkeypatch):
 def test_whether_they_pay_is_asked_once_for_all_batches(tmp_path, monkeypatch):
     given = []
 
-    def in_processes(parse, urls, count):
-        given.append(len(urls))
-        return iter(parse(urls))
+    class Workers:
+        def __init__(self, parse, count):
+            self.parse = lambda urls: given.append(len(urls)) or parse(urls)
 
-    monkeypatch.setattr(parse_pool, "_in_processes", in_processes)
+        def close(self):
+            pass
+
+    monkeypatch.setattr(parse_pool, "ParseWorkers", Workers)
     monkeypatch.setattr(parse_pool, "cores", lambda: 2)
     monkeypatch.setattr(parse_pool, "PAYING", 0.0)
     monkeypatch.setattr(parse_pool, "TRIED", 3)

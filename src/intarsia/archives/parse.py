@@ -17,13 +17,7 @@ from intarsia.archives.formats import grib, hdf5, kerchunk, n5, netcdf3, tiff, z
 from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
 from intarsia.archives.parse_pool import Engine, parse_with
-from intarsia.archives.parsed_file import (
-    ParsedFile,
-    ParsedVariable,
-    ParseFailure,
-    ParseRequest,
-    rename_variables,
-)
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseFailure, ParseRequest
 from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
@@ -94,7 +88,7 @@ def parse_one(url: str, sources: Sources, request: ParseRequest) -> ParsedFile |
                 found = format.parse(url, sources, request)
                 if found.groups:
                     raise IngestError(_groups_text(found, request))
-                return rename_variables(found, request.rename)
+                return found
 
             parsed = parse(request) if request.preprocess is None else run_preprocess(parse, request)
         if parsed.identity != before:

@@ -68,24 +68,19 @@ class ParseRequest:
     parser: Any = None
     """The caller's own parser, if given."""
 
-    def in_file(self, variables: Mapping[str, ParsedVariable]) -> ParseRequest:
-        """The same, with the names in a file."""
-        if not self.rename:
-            return self
+    def renamed(self, variables: Mapping[str, ParsedVariable]) -> dict[str, ParsedVariable]:
+        """The variables of a file by the names of the dataset, which they take for their axes, too."""
         names = {dim for variable in variables.values() for dim in variable.dims} | set(variables)
-        own = {new: old for old, new in self.rename if old in names}
-        both = sorted(new for new, old in own.items() if new in names and new != old)
-        if both:
-            raise IngestError(
-                f"it has {own[both[0]]!r} and {both[0]!r}, which {argument('rename')} would give "
-                "the same name"
-            )
-
-        def back(names: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(own.get(name, name) for name in names)
-
-        chosen = None if self.variables is None else back(self.variables)
-        return replace(self, dims=back(self.dims), variables=chosen, load=back(self.load))
+        now = {old: new for old, new in self.rename if old in names and old != new}
+        for old, new in now.items():
+            if new in names:
+                raise IngestError(
+                    f"it has {old!r} and {new!r}, which {argument('rename')} would give the same name"
+                )
+        for variable in variables.values() if now else ():
+            variable.rename_dims(now)
+            variable.attrs = rename_mentions(variable.attrs, now)
+        return {now.get(name, name): variable for name, variable in variables.items()}
 
 
 @dataclass(slots=True)
@@ -350,22 +345,6 @@ def without_data(file: ParsedFile, names: Iterable[str]) -> ParsedFile:
     return replace(file, variables=variables)
 
 
-def rename_variables(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
-    """A file with the names of the dataset; variables remember their names in the file."""
-    if not rename:
-        return file
-    now = dict(rename)
-    for variable in file.variables.values():
-        variable.rename_dims(now)
-        variable.attrs = rename_mentions(variable.attrs, now)
-    return replace(
-        file,
-        variables={now.get(name, name): variable for name, variable in file.variables.items()},
-        left_out={now.get(name, name): reason for name, reason in file.left_out.items()},
-        new_dims=tuple(now.get(dim, dim) for dim in file.new_dims),
-    )
-
-
 def rename_mentions(attrs: Mapping[str, Any], now: Mapping[str, str]) -> dict[str, Any]:
     """Attributes that name other variables by their new names."""
     texts = {key: text for key in MENTIONS if isinstance(text := attrs.get(key), str)}
@@ -421,7 +400,7 @@ class VariableRoles(NamedTuple):
 
 
 def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> VariableRoles:
-    """The role of every variable of a file; the request has the names of the file.
+    """The role of every variable of a file.
 
     Variables along all dimensions are data, unless they are coordinates or are named in CF attributes.
     """

@@ -146,13 +146,12 @@ def run_preprocess(parse: Callable[[ParseRequest], ParsedFile], request: ParseRe
         file = _applied(request.preprocess, parse(bare))
         if not request.dims:
             return file
-        own_request = replace(request, rename=(), preprocess=None)
-        with_roles = assign_roles(file, own_request)
+        with_roles = assign_roles(file, request)
         if with_roles is not None:
             return with_roles
         unread = [
             known.get(variable.name, variable.name)
-            for name, role in roles(file.variables, own_request).roles.items()
+            for name, role in roles(file.variables, request).roles.items()
             if role != "data" and (variable := file.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))

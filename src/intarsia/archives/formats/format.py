@@ -60,14 +60,14 @@ class Format(ABC):
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
         with self.open(url, sources, whole_tree=request.whole_tree) as group:
-            names = {new: old for old, new in request.rename}
-            for each in (*request.dims, *(request.variables or ()), *request.load):
-                if (name := names.get(each, each)) in group.unreadable:
-                    raise IngestError(f"its variable {name!r} cannot be read: {group.unreadable[name]}")
-            own = request.in_file(group.variables)
-            described = with_strings(group.variables, own)
-            taken, left_out, new_dims = roles(described, own)
-            left_out |= group.unreadable
+            now = dict(request.rename)
+            unreadable = {now.get(name, name): why for name, why in group.unreadable.items()}
+            for name in (*request.dims, *(request.variables or ()), *request.load):
+                if name in unreadable:
+                    raise IngestError(f"its variable {name!r} cannot be read: {unreadable[name]}")
+            described = with_strings(request.renamed(group.variables), request)
+            taken, left_out, new_dims = roles(described, request)
+            left_out |= unreadable
             variables: dict[str, ParsedVariable] = {}
             for name, role in taken.items():
                 variable = described[name]
@@ -79,7 +79,7 @@ class Format(ABC):
                         variable.values = group.load(variable)
                         variable.dtype = variable.values.dtype
                 except UnreadableVariableError as error:
-                    if name in own.dims:
+                    if name in request.dims:
                         raise
                     left_out[name] = str(error)
                 else:

@@ -76,8 +76,7 @@ def read_schema(
 
 def _schema(declared: Iterable[Declared], attrs: dict[str, Any], request: ParseRequest) -> Schema:
     described = {variable.name: (variable, dtype) for variable, dtype in declared}
-    known = {name: variable for name, (variable, _) in described.items()}
-    found = roles(known, request.in_file(known))
+    found = roles({name: variable for name, (variable, _) in described.items()}, request)
     variables: dict[str, ParsedVariable] = {}
     dtypes = {}
     for name, (variable, dtype) in described.items():
