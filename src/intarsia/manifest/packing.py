@@ -261,6 +261,23 @@ class Packing:
         put(self, "offset", parse_factor(offset, values, "offset"))
         put(self, "missing", tuple(dict.fromkeys(marks)))
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The CF attributes that describe it.
+
+        >>> Packing("int8", unsigned=True, scale=np.float32(0.5), missing=[255]).attributes
+        {'scale_factor': np.float32(0.5), '_FillValue': np.int8(-1), '_Unsigned': 'true'}
+        """
+        first, *others = [*np.array(self.missing, dtype=self.numbers).view(self.stored), None]
+        attributes = {
+            "scale_factor": self.scale,
+            "add_offset": self.offset,
+            "_FillValue": first,
+            "missing_value": others[:-1] or None,
+            "_Unsigned": None if self.unsigned is None else str(self.unsigned).lower(),
+        }
+        return {name: value for name, value in attributes.items() if value is not None}
+
     @classmethod
     def from_attributes(cls, dtype: Any, attributes: Mapping[str, Any]) -> Self | None:
         """The packing that the attributes of a variable describe; None if they describe none.

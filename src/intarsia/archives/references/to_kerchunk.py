@@ -23,6 +23,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.dtype import parse_dtype
 
+from intarsia._compat import sync
+from intarsia._icechunk import VIRTUAL
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
@@ -128,19 +130,29 @@ def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
 
 def _references(array: UniformArray) -> dict[str, Any]:
     """The metadata and chunks of an array."""
-    chunks = list(array.stored_chunks())
+    chunks, table = list(array.stored_chunks()), array.table
     dtype, encoding = (array.dtype, {}) if array.member is None else _encoding(array.name, array.member)
     fill = _fill_value(array, len(chunks))
     refs: dict[str, Any] = {
         **_metadata(array.name, array.dims, array.attrs, dtype, array.shape, array.chunks, fill, **encoding)
     }
-    for chunk in chunks:
-        key = f"{array.name}/{_key(chunk.index)}"
-        if chunk.location:
-            refs[key] = [_location(chunk.location), chunk.offset, chunk.nbytes]
-        else:
-            refs[key] = _base64(array.read(chunk))
+    for index, row in chunks if table is not None else ():
+        place = [_location(table.location[row]), int(table.offset[row]), int(table.nbytes[row])]
+        is_virtual = table.kind[row] == VIRTUAL
+        refs[f"{array.name}/{_key(index)}"] = place if is_virtual else _base64(_stored(array, row))
     return refs
+
+
+def _stored(array: UniformArray, row: int) -> bytes:
+    """The encoded bytes of a chunk that the repository itself holds."""
+    assert array.member is not None
+    assert array.table is not None
+    index = tuple(array.table.index[row].tolist())
+    key = f"{array.member.path}/{array.member.metadata.encode_chunk_key(index)}"
+    content = sync(array.member.store.get(key, default_buffer_prototype()))
+    if content is None:
+        raise UnreachableMembersError(f"{key} is gone: somebody else changes the store")
+    return bytes(content.to_bytes())
 
 
 def _fill_value(array: UniformArray, stored: int) -> Any:

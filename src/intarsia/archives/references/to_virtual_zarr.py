@@ -45,8 +45,9 @@ class VirtualParts:
                 write_plain(target, name, plain)
             for array in part.arrays:
                 created = _create(target, array)
-                if array.member is not None:
-                    moves = [ChunkMove(chunk.member_index, chunk.index) for chunk in array.stored_chunks()]
+                if array.member is not None and array.table is not None:
+                    places = array.table.index
+                    moves = [ChunkMove(tuple(places[row].tolist()), at) for at, row in array.stored_chunks()]
                     copy_chunks(array.member, created, moves, refer_unread=True)
                 done += 1
                 progress(done, total)

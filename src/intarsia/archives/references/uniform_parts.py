@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import sync
-from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
+from intarsia._icechunk import ChunkTable, chunk_table
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.display import bounds_text
@@ -26,30 +24,12 @@ from intarsia.logical.hierarchy import LEDGER
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, chunk_grid
-from intarsia.manifest.packing import Packing
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
 """What to do if a copy cannot be avoided."""
 
 type Bounds = Mapping[str, tuple[int, int]]
 """The first index and the one after the last, along dimensions by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkReference:
-    """Where the bytes of one chunk are."""
-
-    index: tuple[int, ...]
-    """Its position in the array of the part."""
-
-    member_index: tuple[int, ...]
-    """Its position in the member."""
-
-    location: str
-    """The URL of the source file; empty if the repository itself holds the bytes."""
-
-    offset: int
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -75,34 +55,20 @@ class UniformArray:
     member: zarr.Array[Any] | None
     """The array that has the encoding; None if no file has this variable here."""
 
-    _table: ChunkTable | None = None
-    _first: tuple[int, ...] = ()
+    table: ChunkTable | None = None
+    """The chunks of the member."""
+
+    first: tuple[int, ...] = ()
     """The index of the first chunk in the member."""
 
-    def stored_chunks(self) -> Iterator[ChunkReference]:
-        """Every chunk that is stored."""
-        if self.member is None or self._table is None:
+    def stored_chunks(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """The index of every chunk that is stored, and its row in the table."""
+        if self.table is None:
             return
-        table, first = self._table, np.array(self._first, dtype=np.int64)
         grid = np.array(chunk_grid(self.shape, self.chunks), dtype=np.int64)
-        index = table.index - first
+        index = self.table.index - np.array(self.first, dtype=np.int64)
         for row in np.flatnonzero(((index >= 0) & (index < grid)).all(axis=1)).tolist():
-            yield ChunkReference(
-                tuple(index[row].tolist()),
-                tuple(table.index[row].tolist()),
-                table.location[row] if table.kind[row] == VIRTUAL else "",
-                int(table.offset[row]),
-                int(table.nbytes[row]),
-            )
-
-    def read(self, chunk: ChunkReference) -> bytes:
-        """The encoded bytes of a chunk that the repository itself holds."""
-        assert self.member is not None
-        key = f"{self.member.path}/{self.member.metadata.encode_chunk_key(chunk.member_index)}"
-        content = sync(self.member.store.get(key, default_buffer_prototype()))
-        if content is None:
-            raise UnreachableMembersError(f"{key} is gone: somebody else changes the store")
-        return bytes(content.to_bytes())
+            yield tuple(index[row].tolist()), row
 
 
 @dataclass(frozen=True)
@@ -171,7 +137,7 @@ class _Variable:
             )
         member = region.member
         if region.packing is not None:
-            attrs |= _packing_attrs(region.packing)
+            attrs |= region.packing.attributes
         inside = self.array.manifest.to_member(region.row, box)
         chunks = tuple(member.shards or member.chunks)
         if any(start % size for start, size in zip(inside.start, chunks, strict=True)):
@@ -185,20 +151,6 @@ class _Variable:
             self.name, self.dims, attrs, box.shape, chunks, np.dtype(member.dtype), member.fill_value, member,
             self._tables[region.name], inside.in_units(chunks)[0],
         )  # fmt: skip
-
-
-def _packing_attrs(packing: Packing) -> dict[str, Any]:
-    """How stored numbers become values, as CF attributes."""
-    factors = {"scale_factor": packing.scale, "add_offset": packing.offset}
-    attrs = {name: factor.item() for name, factor in factors.items() if factor is not None}
-    marks = [mark.item() for mark in packing.missing]
-    if marks:
-        attrs["_FillValue"] = marks[0]
-    if len(marks) > 1:
-        attrs["missing_value"] = marks[1:]
-    if packing.unsigned is not None:
-        attrs["_Unsigned"] = "true" if packing.unsigned else "false"
-    return attrs
 
 
 def _loaded(dataset: Dataset, name: str, bounds: Bounds) -> PlainArray:
