@@ -77,9 +77,8 @@ def test_files_that_changed_or_went_away_are_told(days):
     found = intarsia.archives.sources(repo, "sst")
     assert [file.state for file in found] == ["gone", "changed", "present"]
     assert [name(file) for file in found.missing] == ["0.nc", "2.nc"]
-    assert found.of("present") == (found[2],)
     assert [file.state for file in intarsia.archives.sources(repo, check=False)] == [None] * 3
-    assert intarsia.archives.sources(folder / "repository", "sst").of("gone") == (found[0],)
+    assert intarsia.archives.sources(folder / "repository", "sst").missing == found.missing
 
 
 def test_the_past_has_its_own_sources(days):

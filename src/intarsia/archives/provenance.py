@@ -123,14 +123,10 @@ class SourceFiles(Listing[SourceFile]):
     columns: ClassVar = {"State": "state", "File": "url", "Shows": "shows", "Of": "variables"}
     empty = "no files"
 
-    def of(self, *states: State) -> tuple[SourceFile, ...]:
-        """The files in one of these states."""
-        return tuple(file for file in self if file.state in states)
-
     @property
     def missing(self) -> tuple[SourceFile, ...]:
         """The files that no longer hold what they held."""
-        return self.of("changed", "gone", "unreachable")
+        return tuple(file for file in self if file.state not in ("present", None))
 
 
 def sources(
@@ -188,7 +184,10 @@ def sources(
     chunks = _chunks(array, selection.request) if array is not None and at is not None else []
     by_file: dict[int, list[SourceChunk]] = {}
     for chunk in chunks:
-        by_file.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
+        box = Box.of(chunk.bounds)
+        for number, own in parts.items():
+            if any(box.intersect(Box.of(part.bounds)) is not None for part in own):
+                by_file.setdefault(number, []).append(chunk)
     numbers = range(len(ledger.locations)) if at is None and array is None else [*parts]
     states: Mapping[str, State] = {}
     if check:
@@ -270,15 +269,15 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
         bounds = [(0, n) for n in selection.shape]
         for axis, a, b in zip(axes, start, stop, strict=True):
             bounds[axis] = a, b
-        own = []
+        shown = [((names[number],), steps[number]) for number in variables]
         if array is None:
-            own = [SourcePart(tuple(names[n] for n in variables), tuple(bounds))] if variables else []
-        for number in variables if array is not None else ():
-            step = steps[number]
+            shown = [(tuple(names[number] for number in variables), None)] if variables else []
+        own = []
+        for named, step in shown:
             if step is None:
-                own.append(SourcePart((names[number],), tuple(bounds)))
+                own.append(SourcePart(named, tuple(bounds)))
             elif selection.touches(0, step, step + 1):
-                own.append(SourcePart((names[number],), ((step, step + 1), *bounds[1:])))
+                own.append(SourcePart(named, ((step, step + 1), *bounds[1:])))
         if own:
             found.setdefault(int(regions.member[i]), []).extend(own)
     return dict(sorted(found.items()))
@@ -307,15 +306,3 @@ def _chunks(array: LogicalArray, request: Request) -> list[SourceChunk]:
             place = int(table.offset[j]), int(table.nbytes[j])
             found[SourceChunk(url, *place, shown.bounds, name, index)] = None
     return list(found)
-
-
-def _holder(chunk: SourceChunk, ledger: Ledger, parts: Mapping[int, list[SourcePart]]) -> int:
-    """The file that a chunk came from: its bytes are there, or were copied or referenced from there."""
-    for number in parts:
-        if ledger.locations[number] == chunk.url:
-            return number
-    box = Box.of(chunk.bounds)
-    for number, own in parts.items():
-        if any(box.intersect(Box.of(part.bounds)) is not None for part in own):
-            return number
-    return -1

@@ -60,9 +60,7 @@ def test_names_that_are_not_utf8_are_refused_as_by_netcdf(tmp_path, kind):
     path.write_bytes(path.read_bytes().replace(b"nXXe", b"n\xe4\xf6e"))
     with pytest.raises(UnicodeDecodeError), netCDF4.Dataset(path) as file:
         [each.ncattrs() for each in (file, *file.variables.values())]
-    with pytest.raises(
-        IngestError, match=r"a\.nc: its name b'n\\xe4\\xf6e' is not UTF-8, which NetCDF requires"
-    ):
+    with pytest.raises(IngestError, match=r"a\.nc: a name or string in it is not utf-8: b'n\\xe4\\xf6e'"):
         intarsia.ingest(path, tmp_path / "r", concat_dim="time")
     assert not (tmp_path / "r").exists()
 

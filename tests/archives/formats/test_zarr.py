@@ -73,12 +73,11 @@ def test_what_has_no_translation_is_left_out_alone(tmp_path, consolidated):
     assert np.array_equal(intarsia.open(report.repository, "good")[...], values)
 
 
-def test_one_array_without_a_group(tmp_path):
-    values = np.arange(1, 7).reshape(2, 3)
-    array = zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(1, 3), zarr_format=2)
-    array.attrs["_ARRAY_DIMENSIONS"] = ["t", "y"]
-    report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
-    assert np.array_equal(intarsia.open(report.repository, "a")[...], values)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_without_a_group_is_refused(tmp_path, zarr_format):
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(6), chunks=(3,), zarr_format=zarr_format)
+    with pytest.raises(intarsia.errors.IngestError, match=r"array without a group: intarsia\.adopt"):
+        intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
 
 
 def test_a_dimension_that_is_no_unicode_text_is_refused_with_the_file(tmp_path):

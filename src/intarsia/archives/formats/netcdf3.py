@@ -70,14 +70,7 @@ class _Header:
         return self.number(4 if self._version == 1 else 8)
 
     def name(self) -> str:
-        name = self.bytes(self.count())
-        try:
-            return name.decode()
-        except UnicodeDecodeError as error:
-            raise IngestError(
-                f"its name {name!r} is not UTF-8, which NetCDF requires: rename it in a copy, which "
-                "xarray.open_dataset(…, engine='scipy') can read"
-            ) from error
+        return self.bytes(self.count()).decode()
 
     def entries(self, tag: int) -> range:
         own, count = self.number(4), self.count()

@@ -1,4 +1,4 @@
-"""Zarr: groups of format 3, which VirtualiZarr parses; lone arrays of format 3, and format 2 with any filter.
+"""Zarr: groups of format 3, which VirtualiZarr parses, and of format 2 with any filter.
 
 Arrays of format 2 become format 3 one by one, so one that cannot be translated does not affect the others.
 zarr's own translation, which VirtualiZarr relies on, has no filters that work on bytes, such as `shuffle`,
@@ -7,6 +7,7 @@ and no texts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
@@ -25,12 +26,17 @@ from intarsia.extras import import_extra
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"
+ALONE = "it is an array without a group: intarsia.adopt and intarsia.convert take arrays"
 
 
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is Zarr."""
     if "zarr.json" in probe.names:
-        return VirtualFormat("zarr", ZarrV3Parser(sources), group)
+        document = json.loads(sources.get(f"{probe.url.rstrip('/')}/zarr.json"))
+        if document["node_type"] == "array":
+            raise IngestError(ALONE)
+        parser = import_extra("virtualizarr.parsers", "virtual").ZarrParser()
+        return VirtualFormat("zarr", parser, group)
     if {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
         return None
     return VirtualFormat("zarr", ZarrV2Parser(sources), group)
@@ -43,6 +49,10 @@ class ZarrV2Parser(SourceParser):
         manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
         documents = self.documents(root)
+        if ARRAY in documents:
+            raise IngestError(
+                "it is an array without a group: intarsia.adopt and intarsia.convert take arrays"
+            )
         return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
 
     def documents(self, root: str) -> dict[str, Any]:
@@ -62,8 +72,6 @@ class ZarrV2Parser(SourceParser):
     def _group(self, root: str, prefix: str, documents: Mapping[str, Any]) -> Any:
         manifests = import_extra("virtualizarr.manifests", "virtual")
         arrays, groups = {}, {}
-        if ARRAY in documents and not prefix:  # an array without a group around it
-            arrays[root.rsplit("/", 1)[-1].removesuffix(".zarr")] = self._array(root, "", documents)
         below = (key.removeprefix(prefix) for key in documents if key.startswith(prefix))
         for name in dict.fromkeys(key.split("/", 1)[0] for key in below if "/" in key):
             path = f"{prefix}{name}"
@@ -79,19 +87,13 @@ class ZarrV2Parser(SourceParser):
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
 
     def _array(self, url: str, prefix: str, documents: Mapping[str, Any]) -> Any:
+        parser = import_extra("virtualizarr.parsers.zarr.zarr", "virtual")
         document = documents[f"{prefix}{ARRAY}"]
         metadata = v2_to_v3_metadata(document, documents.get(f"{prefix}{ATTRIBUTES}", {}))
-        return _manifest_array(self.sources, url, metadata, 2, document.get("dimension_separator") or ".")
-
-
-def _manifest_array(sources: Sources, url: str, metadata: Any, form: int, separator: str) -> Any:
-    """An array of this metadata, with the chunks that are stored below its directory in a Zarr format."""
-    parser = import_extra("virtualizarr.parsers.zarr.zarr", "virtual")
-    store, inside = sources.resolve(url)
-    chunks = parser.build_chunk_manifest(
-        store, inside, unquote(url).removesuffix(inside), metadata, parser.ZarrFormat(form), separator
-    )
-    return parser.ManifestArray(metadata=metadata, chunkmanifest=sync(chunks))
+        store, inside = self.sources.resolve(url)
+        base, separator = unquote(url).removesuffix(inside), document.get("dimension_separator") or "."
+        chunks = parser.build_chunk_manifest(store, inside, base, metadata, parser.ZarrFormat(2), separator)
+        return parser.ManifestArray(metadata=metadata, chunkmanifest=sync(chunks))
 
 
 def v2_to_v3_metadata(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayV3Metadata:
@@ -137,19 +139,3 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
     if kind.kind not in "iuf":
         return attributes
     return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}
-
-
-class ZarrV3Parser(SourceParser):
-    """A Zarr v3 group; or an array without a group around it: one variable, named after its directory."""
-
-    def __call__(self, url: str, registry: Any) -> Any:
-        root = url.rstrip("/")
-        document = self.json(f"{root}/zarr.json")
-        if document["node_type"] != "array":
-            return import_extra("virtualizarr.parsers", "virtual").ZarrParser()(url, registry)
-        manifests = import_extra("virtualizarr.manifests", "virtual")
-        metadata = ArrayV3Metadata.from_dict(document)
-        separator = getattr(metadata.chunk_key_encoding, "separator", "/")
-        array = _manifest_array(self.sources, root, metadata, 3, separator)
-        name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
-        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays={name: array}), registry=registry)
