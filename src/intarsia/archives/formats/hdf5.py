@@ -121,23 +121,22 @@ class HDF5Group(SourceGroup):
             if isinstance(item, library().h5d.DatasetID)
         }
         self._scales = {_place(each.id): each for each in datasets.values() if each.is_scale}
-        self.headers = self._present(
+        self.headers = self._readable(
             {n: h for n, h in datasets.items() if not h.is_scale or is_variable(h.id)}
         )
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
         known = {*datasets, *self.unreadable}
         axes = {name: self._axes(header) for name, header in self.headers.items()}
         scales = {self._short(scale.path): scale for own in axes.values() for scale in own if scale}
-        inherited = {
-            name: scale for name, scale in scales.items()
-            if "/" not in name and name not in known and is_variable(scale.id)
-        }  # fmt: skip
-        inherited = self._present(inherited)  # before their shapes are read
-        self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
-        self.unreadable |= {name: why for name, header in self.headers.items() if (why := header.problem)}
-        named = {
-            n: self._named(h, axes.get(n, [])) for n, h in self.headers.items() if n not in self.unreadable
-        }
+        inherited = self._readable(
+            {
+                name: scale
+                for name, scale in scales.items()
+                if "/" not in name and name not in known and is_variable(scale.id)
+            }
+        )
+        self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape) == 1}
+        named = {name: self._named(header, axes.get(name, [])) for name, header in self.headers.items()}
         phony = phony_dimensions((_bare_sizes(self.headers[n], dims) for n, dims in named.items()), first)
         self.end = first + len(phony)
         """The number after the last one of a name for an axis without a dimension scale."""
@@ -146,20 +145,15 @@ class HDF5Group(SourceGroup):
             for name, dims in named.items()
         }
 
-    def _present(self, headers: Mapping[str, Header]) -> dict[str, Header]:
-        """The datasets whose values are in this file, or in others that may be read."""
-        present = {}
-        for name, header in headers.items():
-            try:
-                header.check_storage()
-                present[name] = header
-            except OtherFileError as error:
-                self.unreadable[name] = str(error)
-        return present
+    def _readable(self, headers: Mapping[str, Header]) -> dict[str, Header]:
+        """The datasets that can be read; what is wrong with others is noted."""
+        problems = {name: why for name, header in headers.items() if (why := header.problem)}
+        self.unreadable |= problems
+        return {name: header for name, header in headers.items() if name not in problems}
 
     def _axes(self, header: Header) -> list[Header | None]:
         """The first dimension scale of every axis, if it has one; nothing if `header` is itself a scale."""
-        if header.shape is None or header.is_scale:
+        if header.is_scale:
             return []
         return [
             scale and (self._scales.get(_place(scale)) or self._scale(scale, header.file))
@@ -318,12 +312,6 @@ class Header:
         """What it is made of, if it is a virtual dataset."""
         return VirtualDataset(self) if self.plist.get_layout() == library().h5d.VIRTUAL else None
 
-    def check_storage(self) -> None:
-        """Raise `OtherFileError` if values are in other files that may not be read."""
-        check_external_files(self.plist, self.file)
-        if self.virtual is not None:
-            self.virtual.check_files()
-
     @cached_property
     def shape(self) -> Any:
         """Its length along every axis; None if it has no data space."""
@@ -337,11 +325,16 @@ class Header:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be read: it has no elements, or h5py does not know their type."""
-        if self.shape is None:
-            return "it has no data space: nothing can be read from it"
+        """Why it cannot be read: its values are in other files, or h5py does not know their type."""
         try:
+            check_external_files(self.plist, self.file)
+            if self.virtual is not None:
+                self.virtual.check_files()
+            if self.shape is None:
+                return "it has no data space: nothing can be read from it"
             _ = self.dtype  # raises for a type that h5py does not know
+        except OtherFileError as error:
+            return str(error)
         except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
             return f"h5py cannot read its type: {error}"
         return ""
@@ -627,7 +620,6 @@ class VirtualDataset:
             problem = "it is virtual itself" if header.virtual is not None else header.problem
             if problem:
                 raise OtherFileError(f"it is a virtual dataset, made of {dataset!r} in {name}: {problem}")
-            header.check_storage()
             try:
                 virtual, source = runs_of(place, self._stored_shape), runs_of(space, header.shape)
                 if virtual is not None and source is not None:

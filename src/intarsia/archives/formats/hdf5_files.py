@@ -134,8 +134,7 @@ class HDF5Files(ExitStack):
         Raises `OtherFileError` if it may not be read. HDF5 takes an absolute name as it is; then it looks for
         its last part beside the file, in the current directory, and beside what the file is a link to.
         """
-        if os.environ.get(variable):
-            raise OtherFileError(f"{name} is to be found below what the variable {variable} says: unset it")
+        refuse_prefix(variable, name)
         path, last = local_path(file.url), os.path.basename(name) if os.path.isabs(name) else name
         beside = file.url.rpartition("/")[0]
         if path is None:
@@ -229,19 +228,22 @@ def objects_in(
 
 def check_external_files(plist: Any, file: HDF5File) -> None:
     """Raise `OtherFileError` if values of a dataset are in other files that may not be read, or are gone."""
-    names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
-    prefix = os.environ.get(EXTERNAL_PREFIX, "")
-    if prefix and not all(map(os.path.isabs, names)):
-        raise OtherFileError(
-            f"its values are in {names[0]}, below what the variable {EXTERNAL_PREFIX} says: unset it"
-        )
-    for name in names:
+    for i in range(plist.get_external_count()):
+        name = os.fsdecode(plist.get_external(i)[0])
+        if not os.path.isabs(name):
+            refuse_prefix(EXTERNAL_PREFIX, name)
         try:
             file.files.permitted(url_of(name))
         except IngestError as error:
             raise OtherFileError(f"its values are in external files: {error}") from None
         if not os.path.exists(name):
             raise OtherFileError(f"its values are in the external file {name}, which does not exist")
+
+
+def refuse_prefix(variable: str, name: str) -> None:
+    """Raise `OtherFileError` if HDF5 would look for a file elsewhere than we do."""
+    if os.environ.get(variable):
+        raise OtherFileError(f"{name} is to be found below what the variable {variable} says: unset it")
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"
