@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.source_files import ReferencePermissions
+from intarsia.archives.source_files import Sources
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.cli.program import failure, succeed
@@ -116,7 +116,7 @@ def test_variables_that_are_not_wanted_may_be_outside(source):
 
 def test_options_for_each_prefix_are_refused():
     with pytest.raises(IngestError, match="without options of their own"):
-        ReferencePermissions.of({"s3://bucket/": {"anonymous": True}})
+        Sources(authorize={"s3://bucket/": {"anonymous": True}})
 
 
 @pytest.mark.parametrize("form", [2, 3])

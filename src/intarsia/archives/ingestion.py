@@ -62,7 +62,6 @@ from intarsia.archives.source_files import (
     WILDCARDS,
     Authorized,
     ContentIdentity,
-    ReferencePermissions,
     Sources,
     url_of,
 )
@@ -232,7 +231,7 @@ def ingest(
     engine = check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
-    sources = Sources(storage_options, ReferencePermissions.of(authorize))
+    sources = Sources(storage_options, authorize)
     urls, places = expand_files(files, sources)
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files

@@ -1,8 +1,8 @@
 """Source files: names and globs as URLs, the stores behind them, and whether their content is still the same.
 
 A file may refer to others: by kerchunk references, symbolic links, or what HDF5 has for that.
-`ReferencePermissions` allows those in its own folder or bucket, and those that the caller authorised. Without
-this check, a file could bring anything that its reader may read into a repository.
+`Sources.linked` allows those in its own folder or bucket, and those that the caller authorised. Without this
+check, a file could bring anything that its reader may read into a repository.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from glob import glob
 from hashlib import blake2b
 from pathlib import Path
@@ -197,25 +197,20 @@ def store_failures() -> tuple[type[Exception], ...]:
 class Sources:
     """The stores that sources are read from, opened when needed."""
 
-    def __init__(
-        self, options: Mapping[str, Any] | None = None, permissions: ReferencePermissions | None = None
-    ) -> None:
+    def __init__(self, options: Mapping[str, Any] | None = None, authorize: Authorized = None) -> None:
         self.options = source_options(options)
-        self.permissions = permissions or ReferencePermissions()
-        """What sources may refer to outside of their own folders."""
-        self._registry: Any = None
+        self.authorized = _prefixes(authorize)
+        """The places of files that sources may refer to outside of their own folders; None for any."""
         self._stores: dict[str, Any] = {}
         self._kept = threading.local()  # what a thread reads repeatedly while it parses one file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sources, (self.options, self.permissions)
+        return Sources, (self.options, True if self.authorized is None else self.authorized)
 
-    @property
+    @cached_property
     def registry(self) -> Any:
         """VirtualiZarr's registry of stores, filled as sources are resolved."""
-        if self._registry is None:
-            self._registry = import_extra("obspec_utils.registry", "virtual").ObjectStoreRegistry()
-        return self._registry
+        return import_extra("obspec_utils.registry", "virtual").ObjectStoreRegistry()
 
     def resolve(self, url: str) -> tuple[Any, str]:
         """The object store behind a URL, and the path inside it."""
@@ -375,6 +370,27 @@ class Sources:
             content: bytes = reader.read()
         return content
 
+    def linked(self, urls: Iterable[str], folder: str) -> dict[str, str]:
+        """The files that links lead to, by the URL of the link.
+
+        Raises `IngestError` if a file is neither below `folder`, which may be a bucket, nor authorised.
+        """
+        linked: dict[str, str] = {}
+        outside: dict[str, str] = {}
+        for url in urls:
+            real = _real(url)
+            if not any(_is_below(real, each) for each in (folder, *(self.authorized or ()))):
+                outside[url] = real
+            if not _same_file(url, real, folder):
+                linked[url] = real
+        if outside and self.authorized is not None:
+            raise IngestError(_refusal(outside, folder))
+        return linked
+
+    def location(self, url: str, folder: str) -> str:
+        """The URL of the file that a URL leads to; raises `IngestError` as `linked` does."""
+        return self.linked([url], folder).get(url, url)
+
 
 type Authorized = bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 """What sources may refer to: everything (`True`), or what is at or below paths and URLs."""
@@ -383,61 +399,28 @@ SHOWN = 3
 """How many files a refusal names."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReferencePermissions:
-    """What sources may refer to outside of their own folder or bucket."""
-
-    prefixes: tuple[str, ...] | None = ()
-    """Paths and URLs of files and directories; None for everything."""
-
-    @classmethod
-    def of(cls, authorize: Authorized) -> ReferencePermissions:
-        """What the caller allows.
-
-        >>> ReferencePermissions.of("s3://bucket/daily/"), ReferencePermissions.of(None)
-        (ReferencePermissions(prefixes=('s3://bucket/daily/',)), ReferencePermissions(prefixes=()))
-        """
-        if authorize is None or isinstance(authorize, bool):
-            return cls(None if authorize else ())
-        if isinstance(authorize, Mapping):
-            raise IngestError(
-                f"{argument('authorize')} of an ingest takes URL prefixes without options of their "
-                f"own: {argument('storage_options')} "
-                "holds the options for all files"
-            )
-        named = [authorize] if isinstance(authorize, str | os.PathLike) else authorize
-        return cls(tuple(os.fspath(each) for each in named))
-
-    def checked(self, urls: Iterable[str], folder: str) -> dict[str, str]:
-        """The files that links lead to, by the URL of the link.
-
-        Raises `IngestError` if a file is neither below `folder`, which may be a bucket, nor authorised.
-        """
-        moved: dict[str, str] = {}
-        outside: dict[str, str] = {}
-        for url in urls:
-            real = _real(url)
-            if not _is_below(real, folder) and not self._allows(real):
-                outside[url] = real
-            elif not _same_file(url, real, folder):
-                moved[url] = real
-        if outside:
-            raise IngestError(self.refusal(outside, folder))
-        return moved
-
-    def refusal(self, outside: Mapping[str, str], folder: str) -> str:
-        """Why files are not read: where they are, by the name under which the source refers to them."""
-        listed = [url if url == real else f"{url} (which leads to {real})" for url, real in outside.items()]
-        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-        first = next(iter(outside.values()))
-        return (
-            f"it refers to {', '.join(listed[:SHOWN])}{more}, outside of {folder} "
-            f"(if you trust it, {argument('authorize', [first])} allows this one, and a prefix all "
-            "that is below it)"
+def _prefixes(authorize: Authorized) -> tuple[str, ...] | None:
+    if authorize is None or isinstance(authorize, bool):
+        return None if authorize else ()
+    if isinstance(authorize, Mapping):
+        raise IngestError(
+            f"{argument('authorize')} of an ingest takes URL prefixes without options of their own: "
+            f"{argument('storage_options')} holds the options for all files"
         )
+    named = [authorize] if isinstance(authorize, str | os.PathLike) else authorize
+    return tuple(os.fspath(each) for each in named)
 
-    def _allows(self, real: str) -> bool:
-        return self.prefixes is None or any(_is_below(real, prefix) for prefix in self.prefixes)
+
+def _refusal(outside: Mapping[str, str], folder: str) -> str:
+    """Why files are not read: where they are, by the name under which the source refers to them."""
+    listed = [url if url == real else f"{url} (which leads to {real})" for url, real in outside.items()]
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    first = next(iter(outside.values()))
+    return (
+        f"it refers to {', '.join(listed[:SHOWN])}{more}, outside of {folder} "
+        f"(if you trust it, {argument('authorize', [first])} allows this one, and a prefix all "
+        "that is below it)"
+    )
 
 
 def folder_of(url: str) -> str:

@@ -98,7 +98,7 @@ class HDF5Files(ExitStack):
 
     def permitted(self, url: str) -> str:
         """The URL of the file itself; raises `IngestError` if it may not be read."""
-        return self.sources.permissions.checked([url], self.folder).get(url, url)
+        return self.sources.location(url, self.folder)
 
     def open_source(self, url: str) -> HDF5File:
         """The file that all others are shown by."""

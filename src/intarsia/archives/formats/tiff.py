@@ -78,11 +78,11 @@ class TIFF(Format):
         """The image; there are no groups."""
         if self.group:
             raise IngestError(f"it has no group {self.group!r}")
-        moved = sources.permissions.checked([url], folder_of(url))
+        location = sources.location(url, folder_of(url))
         tifffile = import_extra("tifffile", "tiff")
         with sources.reader(url) as reader:
             try:
-                group = TIFFGroup(tifffile.TiffFile(reader).pages.first, moved.get(url, url))
+                group = TIFFGroup(tifffile.TiffFile(reader).pages.first, location)
             except IngestError:
                 raise
             except Exception as error:  # of any class, if a file is damaged

@@ -163,7 +163,7 @@ class LinksInSource:
         links = [url]
         if path is not None and path.is_dir():
             links = [url_of(link) for link in links_below(str(path))]
-        sources.permissions.checked(links, self._folder)
+        sources.linked(links, self._folder)
         self._has_none = not links
 
     def follow(self, locations: Iterable[str]) -> dict[str, str]:
@@ -174,7 +174,7 @@ class LinksInSource:
         if self._has_none:
             plain = unquote(self._folder)
             urls = [url for url in urls if not _is_directly_below(url, plain)]
-        return self._sources.permissions.checked(urls, self._folder)
+        return self._sources.linked(urls, self._folder)
 
     def identity(self, locations: Sequence[str]) -> ContentIdentity | None:
         """What identifies the content of chunks in these places; None if all are in the source itself."""
