@@ -8,11 +8,9 @@ has the known size, and all the bytes that are referenced.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from pathlib import PurePath
 from typing import Any
 
 import icechunk
@@ -100,7 +98,7 @@ def relocate(
     >>> intarsia.open(moved.repository, "sst")[:, 0].tolist()
     [0.0, 1.0, 2.0]
     """
-    places = {_place(old): _place(new) for old, new in moves.items()}
+    places = {url_of(old).rstrip("/"): url_of(new).rstrip("/") for old, new in moves.items()}
     if not places:
         raise IngestError("say what has moved: relocate(store, {'old prefix': 'new prefix'})")
     return _relocated(open_repository(store), places, branch, Sources(storage_options), message)
@@ -138,11 +136,6 @@ def _relocated(
 
     snapshot_id = commit_with_retries(commit, prepare)
     return with_fields(done, snapshot_id=snapshot_id)
-
-
-def _place(name: Any) -> str:
-    """A URL without a trailing slash."""
-    return url_of(os.fspath(name) if isinstance(name, str | PurePath) else name).rstrip("/")
 
 
 @dataclass

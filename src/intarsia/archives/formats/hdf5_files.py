@@ -96,20 +96,16 @@ class HDF5Files(ExitStack):
         self._open: dict[str, HDF5File] = {}
         self._visited: HDF5Files | None = None
 
-    def permitted(self, url: str) -> str:
-        """The URL of the file itself; raises `IngestError` if it may not be read."""
-        return self.sources.location(url, self.folder)
-
     def open_source(self, url: str) -> HDF5File:
         """The file that all others are shown by."""
-        location = self.permitted(url)
+        location = self.sources.location(url, self.folder)
         reader = self.enter_context(self.sources.reader(url))
         return HDF5File(self.enter_context(open_hdf5(reader)), url, location, self)
 
     def open(self, url: str) -> HDF5File:
         """Another file, which stays open."""
         if url not in self._open:
-            location = self.permitted(url)
+            location = self.sources.location(url, self.folder)
             try:
                 identity = self.sources.identity(url)
                 reader = self.enter_context(self.sources.reader(url))
@@ -152,7 +148,7 @@ class HDF5Files(ExitStack):
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
-                self.permitted(url)
+                self.sources.location(url, self.folder)
             except IngestError as error:
                 raise OtherFileError(str(error)) from None
             return url
@@ -233,7 +229,7 @@ def check_external_files(plist: Any, file: HDF5File) -> None:
         if not os.path.isabs(name):
             refuse_prefix(EXTERNAL_PREFIX, name)
         try:
-            file.files.permitted(url_of(name))
+            file.files.sources.location(url_of(name), file.files.folder)
         except IngestError as error:
             raise OtherFileError(f"its values are in external files: {error}") from None
         if not os.path.exists(name):

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -157,7 +158,7 @@ class LinksInSource:
     def __init__(self, url: str, sources: Sources, *, is_tree: bool) -> None:
         """Raises `IngestError` if a link leads to what may not be read."""
         self._url, self._sources = url, sources
-        self._identities: dict[str, ContentIdentity] = {}
+        self._identity = cache(sources.identity)
         path = local_path(url) if is_tree else None
         self._folder = folder_of(url) if path is None else url.rstrip("/") + "/"
         links = [url]
@@ -183,10 +184,7 @@ class LinksInSource:
         if not others:
             return None
         places = others if len(others) == len(locations) else [self._url, *others]
-        for url in places:
-            if url not in self._identities:
-                self._identities[url] = self._sources.identity(url)
-        return combined_identity([self._identities[url] for url in places])
+        return combined_identity([self._identity(url) for url in places])
 
 
 def parser_error_text(error: Exception) -> str:
