@@ -373,23 +373,19 @@ def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnreadableVariableError(_unreadable_text(dataset, error) + note) from error
-
-
-def _unreadable_text(dataset: Any, error: Exception) -> str:
-    plist = dataset.get_create_plist()
-    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-    absent = [
-        f"{code} ({text(name.rstrip(bytes(1)))})" if name else str(code)
-        for code, _, _, name in filters
-        if not library().h5z.filter_avail(code)
-    ]
-    if absent:
-        return (
-            f"it cannot be read: its HDF5 filter {' and '.join(absent)} is not installed "
-            "(many are in hdf5plugin: import it before you ingest)"
-        )
-    return f"it cannot be read: {error}"
+        plist, why = dataset.get_create_plist(), str(error)
+        filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+        absent = [
+            f"{code} ({text(name.rstrip(bytes(1)))})"
+            for code, _, _, name in filters
+            if not library().h5z.filter_avail(code)
+        ]
+        if absent:
+            why = (
+                f"its HDF5 filter {' and '.join(absent)} is not installed "
+                "(many are in hdf5plugin: import it before you ingest)"
+            )
+        raise UnreadableVariableError(f"it cannot be read: {why}{note}") from error
 
 
 def attributes_of(bearer: Any) -> Any:
