@@ -270,8 +270,7 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
         variable.ranges, variable.parts, variable.reason = None, (), reason
     for part in variable.parts:
         _with_new_axis(part.stored, dim)
-        part.axes = (0, *(None if axis is None else axis + 1 for axis in part.axes))
-        part.indices, part.places = (0, *part.indices), ((Span(0, 1),), *part.places)
+        part.places[dim] = (Span(0, 1),)
     if ranges is not None and not reason:
         variable.codecs = with_axis_before(variable.codecs)
         inlined = {(0, *index): data for index, data in ranges.inlined.items()}

@@ -223,6 +223,7 @@ class ParsedVariable:
         """Give its axes new names, by their present ones."""
         self.dims = tuple(now.get(dim, dim) for dim in self.dims)
         self.picks = {now.get(dim, dim): picked for dim, picked in self.picks.items()}
+        self.parts = rename_parts(self.parts, now)
         if self.seen is not None:
             self.seen = tuple(now.get(dim, dim) for dim in self.seen)
 
@@ -248,43 +249,33 @@ class ParsedVariable:
         """
         if not self.parts:
             yield {}, self
-        hidden = {i: self.dropped_index(i) for i, dim in enumerate(self.dims) if dim not in dims}
-        for part in self.parts:
-            found = {
-                axis: next((cut.first for span in part.places[axis] if (cut := span.cut(at, at + 1))), None)
-                for axis, at in hidden.items()
-            }
-            if None in found.values():
-                continue
-            names = [
-                f"{'.'.join(self.dims)}.{k}" if axis is None else self.dims[axis]  # like no other name
-                for k, axis in enumerate(part.axes)
-            ]
-            indices = zip(names, part.axes, part.indices, strict=True)
-            picks = {
-                name: index if axis is None else found[axis]
-                for name, axis, index in indices
-                if axis is None or axis in found
-            }
-            places = dict(zip(self.dims, part.places, strict=True))
-            yield places, replace(part.stored, name=self.name, dims=tuple(names), picks=picks)
+        hidden = {dim: int(self.picks.get(dim, 0)) for dim in self.dims if dim not in dims}
+        for stored, places in self.parts:
+            cuts = {dim: [span.cut(at, at + 1) for span in places[dim]] for dim, at in hidden.items()}
+            found = {dim: cut.first for dim, own in cuts.items() for cut in own if cut is not None}
+            if found.keys() == hidden.keys():
+                picks = {dim: at for dim, at in found.items() if dim in stored.dims}
+                yield places, replace(stored, name=self.name, picks={**stored.picks, **picks})
 
 
-@dataclass(slots=True)
-class VariablePart:
+class VariablePart(NamedTuple):
     """A part of a variable that is stored as an array of its own: strips of a TIFF, a source of HDF5."""
 
     stored: ParsedVariable
-    """That array; the names of its axes do not matter."""
+    """That array. Its axes have the names of the variable's; of others, one index is seen, which it picks."""
 
-    axes: tuple[int | None, ...]
-    """For every axis of the stored array, the axis of the variable; None if only one index is seen."""
-
-    indices: tuple[int, ...]
-    """That index, where it matters."""
-
-    places: tuple[tuple[Span, ...], ...]
+    places: dict[str, tuple[Span, ...]]
     """For every axis of the variable: where the part is, and which stored elements are there."""
+
+
+def rename_parts(parts: Iterable[VariablePart], now: Mapping[str, str]) -> tuple[VariablePart, ...]:
+    """Parts of a variable whose axes have new names, by the present ones."""
+    renamed = []
+    for stored, places in parts:
+        dims = tuple(now.get(dim, dim) for dim in stored.dims)
+        own = {now.get(dim, dim): spans for dim, spans in places.items()}
+        renamed.append(VariablePart(replace(stored, dims=dims), own))
+    return tuple(renamed)
 
 
 @dataclass(slots=True)

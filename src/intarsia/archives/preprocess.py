@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.ingest_arguments import assign_roles
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, rename_mentions, roles
+from intarsia.archives.parsed_file import (
+    ParsedFile,
+    ParsedVariable,
+    ParseRequest,
+    rename_mentions,
+    rename_parts,
+    roles,
+)
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 
@@ -71,8 +78,9 @@ class UnreadArray:
         now = dict(zip(self.axes, dims, strict=True))
         own = [now.get(k, f"{dim}'" if dim in dims else dim) for k, dim in enumerate(self.variable.dims)]
         picks = {own[axis]: picked for axis, picked in self.picks.items()}
-        is_whole = not picks and tuple(dims) == tuple(own)
-        return replace(self.variable, dims=tuple(own), seen=None if is_whole else tuple(dims), picks=picks)
+        seen = None if not picks and tuple(dims) == tuple(own) else tuple(dims)
+        parts = rename_parts(self.variable.parts, dict(zip(self.variable.dims, own, strict=True)))
+        return replace(self.variable, dims=tuple(own), seen=seen, picks=picks, parts=parts)
 
 
 def _dataset(file: ParsedFile) -> xr.Dataset:

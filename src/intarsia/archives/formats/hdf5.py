@@ -44,7 +44,7 @@ from intarsia.archives.formats.hdf5_virtual import (
     runs_of,
 )
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable, VariablePart
+from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable, VariablePart, rename_parts
 from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.source_files import (
     FormatProbe,
@@ -663,18 +663,16 @@ class VirtualDataset:
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable of parts, with the ranges of their chunks; or the reason why only a copy will do."""
         sources, shape, dtype = self.sources, variable.shape, self._header.dtype
-        parts = sources.parts
-        chunks = list(shape)
-        for axis, size in zip(parts[0].axes, parts[0].stored.chunks, strict=True) if parts else ():
-            if axis is not None:
-                chunks[axis] = min(size, shape[axis])
+        parts = rename_parts(sources.parts, {str(axis): dim for axis, dim in enumerate(variable.dims)})
+        own = dict(zip(parts[0].stored.dims, parts[0].stored.chunks, strict=True)) if parts else {}
+        chunks = [min(own.get(dim, n), n) for dim, n in zip(variable.dims, shape, strict=True)]
         small = block_shape((1,) * len(shape), [max(n, 1) for n in chunks], dtype.itemsize, CHUNK_BYTES)
         variable = replace(variable, chunks=small, absent=tuple(sources.absent))
         if 0 in shape:
             return variable
         reason = sources.problem or next((each.stored.reason for each in parts if each.stored.reason), "")
         try:
-            holes, overlap = find_holes(shape, parts)
+            holes, overlap = find_holes(variable, parts)
         except MappingError as error:
             holes, overlap, reason = [], False, reason or f"it {error}"
         if overlap:
@@ -683,40 +681,38 @@ class VirtualDataset:
             with explain_failure(self._header.id):
                 self.dataset[(0,) * len(shape)]
             return replace(variable, reason=f"it is a virtual dataset, and {reason}")
-        parts = [*parts, *self._unseen(variable, parts, holes)]
+        parts += self._unseen(variable, parts, holes)
         return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))
 
     def _unseen(
         self, variable: ParsedVariable, parts: Sequence[VariablePart], holes: Sequence[Box]
-    ) -> list[VariablePart]:
+    ) -> tuple[VariablePart, ...]:
         """The boxes that no source has: chunks that are not stored, encoded as others to be like them."""
-        axes, codecs = tuple(range(len(variable.shape))), NO_CODECS
-        chunks = variable.chunks
-        if parts and parts[0].axes == axes:
+        dims, chunks, codecs = variable.dims, variable.chunks, NO_CODECS
+        if parts and parts[0].stored.dims == dims:
             chunks, codecs = parts[0].stored.chunks, parts[0].stored.codecs
-        nothing = np.zeros(chunk_grid(variable.shape, chunks) if holes else (0,) * len(axes), dtype=np.uint64)
+        nothing = np.zeros(chunk_grid(variable.shape, chunks) if holes else (0,) * len(dims), dtype=np.uint64)
         stored = replace(
             variable, chunks=chunks, codecs=codecs, fill=_fill_of(self._header), absent=(),
             ranges=ChunkRanges("", nothing, nothing),
         )  # fmt: skip
-        places = [tuple((Span(a, b - a, a),) for a, b in box.bounds) for box in holes]
-        return [VariablePart(stored, axes, (0,) * len(axes), each) for each in places]
+        places = [[(Span(a, b - a, a),) for a, b in box.bounds] for box in holes]
+        return tuple(VariablePart(stored, dict(zip(dims, each, strict=True))) for each in places)
 
 
 def _only_seen_chunks(part: VariablePart) -> VariablePart:
     """A part of a virtual dataset without the chunks of the source that are not seen."""
-    stored, bounds = part.stored, []
-    for axis, index, chunk, n in zip(part.axes, part.indices, stored.chunks, stored.shape, strict=True):
-        spans = (Span(0, 1, index),) if axis is None else part.places[axis]
+    stored, bounds = part.stored, {}
+    for dim, chunk, n in zip(stored.dims, stored.chunks, stored.shape, strict=True):
+        spans = part.places.get(dim) or (Span(0, 1, stored.picks[dim]),)
         first, last = min(s.first for s in spans), max(s.first + s.length for s in spans)
-        bounds.append((first // chunk * chunk, min(-(-last // chunk) * chunk, n)))
-    before = {axis: a for axis, (a, _) in zip(part.axes, bounds, strict=True) if axis is not None}
-    return VariablePart(
-        stored.crop(bounds),
-        part.axes,
-        tuple(index - a for index, (a, _) in zip(part.indices, bounds, strict=True)),
-        tuple(
-            tuple(span._replace(first=span.first - before.get(axis, 0)) for span in spans)
-            for axis, spans in enumerate(part.places)
-        ),
-    )
+        bounds[dim] = first // chunk * chunk, min(-(-last // chunk) * chunk, n)
+    seen = stored.crop(list(bounds.values()))
+    seen.picks = {dim: index - bounds[dim][0] for dim, index in stored.picks.items()}
+    places = {
+        dim: tuple(span._replace(first=span.first - bounds[dim][0]) for span in spans)
+        if dim in bounds
+        else spans
+        for dim, spans in part.places.items()
+    }
+    return VariablePart(seen, places)

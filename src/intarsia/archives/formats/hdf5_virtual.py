@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -106,10 +107,12 @@ def correspondence(
 ) -> list[VariablePart]:
     """How two selections correspond, as a part of a virtual dataset; nothing if they are empty.
 
+    Its axes have their numbers in the virtual dataset for names.
+
     >>> grid = ParsedVariable("x", "data", ("", ""), (8, 6), {}, np.dtype("f4"))
     >>> (column,) = correspondence(grid, [Runs(0, 1, 1, 8)], [Runs(0, 1, 1, 8), Runs(5, 1, 1, 1)])
-    >>> column.axes, column.indices, column.places[0]
-    ((0, None), (0, 5), (Span(start=0, length=8, first=0, stride=1),))
+    >>> column.stored.dims, column.stored.picks, column.places
+    (('0', '/1'), {'/1': 5}, {'0': (Span(start=0, length=8, first=0, stride=1),)})
     """
     if len(source) != len(stored.shape):
         raise MappingError(f"selects on {len(source)} axes: it has the shape {stored.shape}")
@@ -134,8 +137,10 @@ def correspondence(
         places[axis] = _spans(virtual[axis], source[own], counts[axis])
     if math.prod(map(len, places)) > MAX_BOXES:
         raise MappingError(f"consists of more than {MAX_BOXES} boxes")
-    axes, indices = map(pairs.get, range(len(source))), (runs.at(0) for runs in source)
-    return [VariablePart(stored, tuple(axes), tuple(indices), tuple(places))]
+    dims = tuple(str(pairs[own]) if own in pairs else f"/{own}" for own in range(len(source)))
+    picks = {f"/{own}": runs.at(0) for own, runs in enumerate(source) if own not in pairs}
+    named = {str(axis): spans for axis, spans in enumerate(places)}
+    return [VariablePart(replace(stored, dims=dims, picks=picks), named)]
 
 
 def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:
@@ -145,11 +150,11 @@ def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:
     return tuple(Span(virtual.at(a), b - a, source.at(a)) for a, b in pairwise(sorted(borders)))
 
 
-def find_holes(shape: Sequence[int], parts: Sequence[VariablePart]) -> tuple[list[Box], bool]:
+def find_holes(variable: ParsedVariable, parts: Sequence[VariablePart]) -> tuple[list[Box], bool]:
     """The boxes of a variable that none of its parts covers, and whether some of them overlap."""
     borders = []
-    for axis, n in enumerate(shape):
-        spans = [span for each in parts for span in each.places[axis]]
+    for dim, n in zip(variable.dims, variable.shape, strict=True):
+        spans = [span for each in parts for span in each.places[dim]]
         borders.append(np.unique([0, n, *(end for span in spans for end in (span.start, span.stop))]))
     cells = [len(ends) - 1 for ends in borders]
     if math.prod(cells) > MAX_BOXES:
@@ -157,8 +162,8 @@ def find_holes(shape: Sequence[int], parts: Sequence[VariablePart]) -> tuple[lis
     covered = np.zeros(cells, dtype=np.int64)
     for each in parts:
         own = []
-        for ends, places in zip(borders, each.places, strict=True):
-            steps = np.searchsorted(ends, [(span.start, span.stop) for span in places])
+        for dim, ends in zip(variable.dims, borders, strict=True):
+            steps = np.searchsorted(ends, [(span.start, span.stop) for span in each.places[dim]])
             own.append(np.concatenate([np.arange(a, b) for a, b in steps]))
         covered[np.ix_(*own)] += 1
     holes = boxes_of(covered == 0)

@@ -7,7 +7,6 @@ and no texts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
@@ -32,11 +31,7 @@ ALONE = "it is an array without a group: intarsia.adopt and intarsia.convert tak
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is Zarr."""
     if "zarr.json" in probe.names:
-        document = json.loads(sources.get(f"{probe.url.rstrip('/')}/zarr.json"))
-        if document["node_type"] == "array":
-            raise IngestError(ALONE)
-        parser = import_extra("virtualizarr.parsers", "virtual").ZarrParser()
-        return VirtualFormat("zarr", parser, group)
+        return VirtualFormat("zarr", ZarrV3Parser(sources), group)
     if {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
         return None
     return VirtualFormat("zarr", ZarrV2Parser(sources), group)
@@ -139,3 +134,12 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
     if kind.kind not in "iuf":
         return attributes
     return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}
+
+
+class ZarrV3Parser(SourceParser):
+    """The arrays of a Zarr v3 hierarchy."""
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        if self.json(f"{url.rstrip('/')}/zarr.json")["node_type"] == "array":
+            raise IngestError(ALONE)
+        return import_extra("virtualizarr.parsers", "virtual").ZarrParser()(url, registry)
