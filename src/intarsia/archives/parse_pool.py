@@ -103,9 +103,9 @@ def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: boo
     else:
         if remote and isinstance(engine, Executor):
             check_client(engine)
-        workers = _workers_of(engine)
-        files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
-        yield from _submit_ahead(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
+        ahead = TASKS_AHEAD * _workers_of(engine)
+        files = max(1, min(FILES_A_TASK, len(urls) // ahead))
+        yield from _submit_ahead(engine, parse, batched(urls, files), ahead)
 
 
 def _in_threads(parse: Parse, tasks: Iterator[Sequence[str]], count: int) -> Iterator[Any]:

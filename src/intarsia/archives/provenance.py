@@ -269,7 +269,7 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
         bounds = [(0, n) for n in selection.shape]
         for axis, a, b in zip(axes, start, stop, strict=True):
             bounds[axis] = a, b
-        shown = [((names[number],), steps[number]) for number in variables]
+        shown: list[tuple[tuple[str, ...], int | None]] = [((names[n],), steps[n]) for n in variables]
         if array is None:
             shown = [(tuple(names[number] for number in variables), None)] if variables else []
         own = []

@@ -177,8 +177,8 @@ def _with_short_strip(image: ParsedVariable) -> ParsedVariable:
         bounds[-2] = start, stop
         stored = image.crop(bounds)
         stored.chunks = *image.chunks[:-2], min(image.chunks[-2], stop - start), image.chunks[-1]
-        places = {dim: (Span(a, b - a),) for dim, (a, b) in zip(image.dims, bounds, strict=True)}
-        parts.append(VariablePart(stored, places))
+        spans = [(Span(a, b - a),) for a, b in bounds]
+        parts.append(VariablePart(stored, dict(zip(image.dims, spans, strict=True))))
     return replace(image, ranges=None, parts=tuple(parts))
 
 

@@ -130,26 +130,26 @@ def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
 
 def _references(array: UniformArray) -> dict[str, Any]:
     """The metadata and chunks of an array."""
-    chunks, table = list(array.stored_chunks()), array.table
-    dtype, encoding = (array.dtype, {}) if array.member is None else _encoding(array.name, array.member)
+    chunks, table, member = list(array.stored_chunks()), array.table, array.member
+    dtype, encoding = (array.dtype, {}) if member is None else _encoding(array.name, member)
     fill = _fill_value(array, len(chunks))
     refs: dict[str, Any] = {
         **_metadata(array.name, array.dims, array.attrs, dtype, array.shape, array.chunks, fill, **encoding)
     }
-    for index, row in chunks if table is not None else ():
-        place = [_location(table.location[row]), int(table.offset[row]), int(table.nbytes[row])]
-        is_virtual = table.kind[row] == VIRTUAL
-        refs[f"{array.name}/{_key(index)}"] = place if is_virtual else _base64(_stored(array, row))
+    if table is None or member is None:
+        return refs
+    for index, row in chunks:
+        place: Any = [_location(table.location[row]), int(table.offset[row]), int(table.nbytes[row])]
+        if table.kind[row] != VIRTUAL:
+            place = _base64(_stored(member, tuple(table.index[row].tolist())))
+        refs[f"{array.name}/{_key(index)}"] = place
     return refs
 
 
-def _stored(array: UniformArray, row: int) -> bytes:
+def _stored(member: zarr.Array[Any], index: tuple[int, ...]) -> bytes:
     """The encoded bytes of a chunk that the repository itself holds."""
-    assert array.member is not None
-    assert array.table is not None
-    index = tuple(array.table.index[row].tolist())
-    key = f"{array.member.path}/{array.member.metadata.encode_chunk_key(index)}"
-    content = sync(array.member.store.get(key, default_buffer_prototype()))
+    key = f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+    content = sync(member.store.get(key, default_buffer_prototype()))
     if content is None:
         raise UnreachableMembersError(f"{key} is gone: somebody else changes the store")
     return bytes(content.to_bytes())
