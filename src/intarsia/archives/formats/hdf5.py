@@ -83,7 +83,7 @@ class HDF5(Format):
     def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[HDF5Group]:
         """The group that was chosen."""
         with HDF5Files(sources, folder_of(url)) as files:
-            file = files.open_source(url)
+            file = files.open(url)
             above = self.group.rstrip("/").split("/")
             first = 0
             for depth in range(1, len(above)) if whole_tree else ():
@@ -672,11 +672,9 @@ class VirtualDataset:
             return variable
         reason = sources.problem or next((each.stored.reason for each in parts if each.stored.reason), "")
         try:
-            holes, overlap = find_holes(variable, parts)
+            holes = find_holes(variable, parts)
         except MappingError as error:
-            holes, overlap, reason = [], False, reason or f"it {error}"
-        if overlap:
-            reason = reason or "its parts overlap"
+            holes, reason = [], reason or f"it {error}"
         if reason:
             with explain_failure(self._header.id):
                 self.dataset[(0,) * len(shape)]

@@ -96,24 +96,21 @@ class HDF5Files(ExitStack):
         self._open: dict[str, HDF5File] = {}
         self._visited: HDF5Files | None = None
 
-    def open_source(self, url: str) -> HDF5File:
-        """The file that all others are shown by."""
+    def open(self, url: str, identity: ContentIdentity | None = None) -> HDF5File:
+        """A file, which stays open; the source itself has no identity here."""
         location = self.sources.location(url, self.folder)
         reader = self.enter_context(self.sources.reader(url))
-        return HDF5File(self.enter_context(open_hdf5(reader)), url, location, self)
+        if identity is not None and identity.size <= source_files.WHOLE_BYTES:
+            reader = io.BytesIO(reader.read())
+        return HDF5File(self.enter_context(open_hdf5(reader)), url, location, self, identity)
 
-    def open(self, url: str) -> HDF5File:
-        """Another file, which stays open."""
+    def open_other(self, url: str) -> HDF5File:
+        """A file that the source shows."""
         if url not in self._open:
-            location = self.sources.location(url, self.folder)
             try:
-                identity = self.sources.identity(url)
-                reader = self.enter_context(self.sources.reader(url))
-                reader = io.BytesIO(reader.read()) if identity.size <= source_files.WHOLE_BYTES else reader
-                own = self.enter_context(open_hdf5(reader))
+                self._open[url] = self.open(url, self.sources.identity(url))
             except OSError as error:
                 raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
-            self._open[url] = HDF5File(own, url, location, self, identity)
         return self._open[url]
 
     def visit(self, url: str) -> HDF5File:
@@ -122,7 +119,7 @@ class HDF5Files(ExitStack):
             if self._visited is not None:
                 self._visited.close()
             self._visited = self.enter_context(HDF5Files(self.sources, self.folder))
-        return self._visited.open(url)
+        return self._visited.open_other(url)
 
     def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
         """The URL of the file that HDF5 would open for a name in a file; None if there is none.
@@ -191,7 +188,7 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
                 url = file.files.locate(os.fsdecode(other), file, LINK_PREFIX)
                 if url is None:
                     raise OtherFileError("it does not exist")
-                file = file.files.open(url)
+                file = file.files.open_other(url)
             except OtherFileError as error:
                 raise OtherFileError(f"{text(name)!r} is an external link to {leads_to}: {error}") from None
             here, names = h5py.h5o.open(file.id, b"/"), [target, *names]

@@ -150,8 +150,8 @@ def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:
     return tuple(Span(virtual.at(a), b - a, source.at(a)) for a, b in pairwise(sorted(borders)))
 
 
-def find_holes(variable: ParsedVariable, parts: Sequence[VariablePart]) -> tuple[list[Box], bool]:
-    """The boxes of a variable that none of its parts covers, and whether some of them overlap."""
+def find_holes(variable: ParsedVariable, parts: Sequence[VariablePart]) -> list[Box]:
+    """The boxes of a variable that none of its parts covers; raises `MappingError` if some parts overlap."""
     borders = []
     for dim, n in zip(variable.dims, variable.shape, strict=True):
         spans = [span for each in parts for span in each.places[dim]]
@@ -166,6 +166,8 @@ def find_holes(variable: ParsedVariable, parts: Sequence[VariablePart]) -> tuple
             steps = np.searchsorted(ends, [(span.start, span.stop) for span in each.places[dim]])
             own.append(np.concatenate([np.arange(a, b) for a, b in steps]))
         covered[np.ix_(*own)] += 1
+    if (covered > 1).any():
+        raise MappingError("has parts that overlap")
     holes = boxes_of(covered == 0)
     bounds = [[(ends[a], ends[b]) for ends, (a, b) in zip(borders, box.bounds, strict=True)] for box in holes]
-    return [Box.of((int(a), int(b)) for a, b in each) for each in bounds], bool((covered > 1).any())
+    return [Box.of((int(a), int(b)) for a, b in each) for each in bounds]
