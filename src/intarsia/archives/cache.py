@@ -41,9 +41,6 @@ from intarsia.versions.storage_options import SECRETS
 CACHE = "INTARSIA_CACHE"
 """The environment variable that says where the cache is."""
 
-FORMAT = 1
-"""A new number makes new entries."""
-
 RECORD_FILE = "entry.json"
 REPOSITORY = "repository"
 
@@ -122,7 +119,7 @@ class CachedArchive:
         """Equal for all who ask for the same thing, whatever their credentials."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
-        identity = json.dumps([FORMAT, __version__, self.files, self.options, open_to_all], sort_keys=True)
+        identity = json.dumps([__version__, self.files, self.options, open_to_all], sort_keys=True)
         return blake2b(identity.encode(), digest_size=12).hexdigest()
 
     @property

@@ -333,7 +333,7 @@ class Header:
             if self.shape is None:
                 return "it has no data space: nothing can be read from it"
             _ = self.dtype  # raises for a type that h5py does not know
-        except OtherFileError as error:
+        except UnreadableVariableError as error:
             return str(error)
         except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
             return f"h5py cannot read its type: {error}"
@@ -600,7 +600,8 @@ class VirtualDataset:
             problem = problem or "its values are texts of any length"
         if problem:
             raise OtherFileError(f"it is a virtual dataset of other files, and {problem}")
-        file = self._file.files.enter_context(library().File(path, "r"))
+        with explain_failure(self._header.id):
+            file = self._file.files.enter_context(library().File(path, "r"))
         return file[library().h5i.get_name(self._header.id)]
 
     @cached_property

@@ -9,9 +9,7 @@ from typing import Any
 
 import icechunk
 import zarr
-from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
@@ -77,14 +75,7 @@ def _create(group: zarr.Group, array: UniformArray) -> zarr.Array[Any]:
             array.name, shape=array.shape, chunks=array.chunks, dtype=array.dtype,
             fill_value=array.fill_value, dimension_names=array.dims, attributes=json_attributes(attrs),
         )  # fmt: skip
-    metadata: Any = array.member.metadata
-    document = metadata.to_dict() | {
-        "shape": list(array.shape),
-        "fill_value": metadata.data_type.to_json_scalar(array.fill_value, zarr_format=3),
-        "dimension_names": array.dims,
-        "attributes": json_attributes(attrs),
-    }
+    encoding: Any = array.member.metadata.to_dict()
+    document = encoding | {"shape": list(array.shape), "dimension_names": array.dims, "attributes": {}}
     created: zarr.Array[Any] = zarr.Array.from_dict(group.store_path / array.name, document)
-    content = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
-    sync(created.store.set(f"{created.path}/zarr.json", content))
-    return created
+    return created.update_attributes(json_attributes(attrs))  # writes all of it
