@@ -35,7 +35,6 @@ from intarsia.archives.ingest_arguments import (
     expand_files,
     find_concat_dims,
     find_coordinate_sources,
-    known_stacks,
     names_in,
 )
 from intarsia.archives.ingest_report import (
@@ -809,7 +808,7 @@ class DatasetIngestion:
                     f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
                     f"written: {why}"
                 )
-            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            parts = plan.arrays[name].parts if name in plan.arrays else [name]
             for file in (*self.parsed, *self.again, *declared):
                 for part in parts:
                     if file.variables.pop(part, None) is not None:
@@ -867,8 +866,8 @@ def remove(
                 "these are all the files of the dataset that show anything, so nothing would be left: delete "
                 "its group instead"
             )
-        request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
-        plan = plan_ingest((), dataset, request, rules, removed=gone)
+        request = ParseRequest(dataset.ledger.dims)
+        plan = plan_ingest((), dataset, request, IngestRules(), removed=gone)
         problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources(), request).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")

@@ -100,7 +100,7 @@ def test_attributes_that_are_to_be_identical_are_compared(tmp_path):
     paths = written(tmp_path, attrs=attrs)
     repo = in_portions(paths, (0, 1), combine_attrs="identical")
     np.testing.assert_equal(found(repo), {"a": np.nan, "b": "x"})
-    with pytest.raises(IngestError, match="only the dataset has the attribute 'a'"):
+    with pytest.raises(IngestError, match="attribute 'a' is absent, but nan in the dataset"):
         intarsia.ingest(paths[2], repo, concat_dim="time", combine_attrs="identical")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.cf import json_attributes
@@ -13,7 +13,6 @@ from intarsia.logical.attributes import with_floats
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import StackedVariables
 
 OVERRIDE = "override"
 """The rule under which the first file's attributes stay, so that there is nothing to combine."""
@@ -40,8 +39,8 @@ class AttributeMerger:
     A name stands for a variable, or if it is empty for the dataset.
     """
 
-    def __init__(self, rule: Rule, dataset: Dataset, stacks: Mapping[str, StackedVariables]) -> None:
-        self._rule, self._stacks = rule, stacks
+    def __init__(self, rule: Rule, dataset: Dataset, array_of: Callable[[str], str]) -> None:
+        self._rule, self._array_of = rule, array_of
         self._seen: dict[str, list[dict[str, Any]]] = {}
         """What the rule made of the attributes; for a function, all of them."""
         self._source: dict[str, str] = {}
@@ -52,43 +51,35 @@ class AttributeMerger:
             self._dropped[name] = set(dataset.ledger.dropped_attrs.get(name, ()))
             self._combine(name, _loose(attrs), "the dataset")
 
-    def _of(self, file: ParsedFile) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _of(self, file: ParsedFile) -> dict[str, dict[str, Any]]:
         """What a file says; of a stack of variables, what all of them say."""
-        yield WHOLE, _loose(file.attrs)
-        shared: dict[str, dict[str, Any]] = {}
+        found = {WHOLE: _loose(file.attrs)}
         for name, variable in file.variables.items():
-            own = _loose(variable.attrs)
-            if name not in self._stacks:
-                yield name, own
-                continue
-            array = self._stacks[name].array
-            known, dropped = shared.setdefault(array, own), self._dropped.setdefault(array, set())
-            differing = {key for key in known | own if not _same(known.get(key), own.get(key))}
-            dropped |= differing
-            shared[array] = {key: value for key, value in own.items() if key not in differing | dropped}
-        yield from shared.items()
+            array, own = self._array_of(name), _loose(variable.attrs)
+            if array != name:
+                known, dropped = found.get(array, own), self._dropped.setdefault(array, set())
+                dropped |= {key for key in known | own if not _same(known.get(key), own.get(key))}
+                own = {key: value for key, value in own.items() if key not in dropped}
+            found[array] = own
+        return found
 
     def check(self, file: ParsedFile) -> None:
         """Raises `IngestError` if the rule refuses a file."""
-        for name, own in self._of(file):
-            problem = self._difference(name, own) if name in self._seen else ""
-            if problem:
-                what = f"{name!r} differs" if name else "attributes differ"
-                option = argument("combine_attrs", "drop_conflicts")
-                raise IngestError(f"its {what}: {problem} ({option} leaves out what differs)")
-
-    def _difference(self, name: str, own: Mapping[str, Any]) -> str:
-        (known,), source = self._seen[name], self._source[name]
-        for key in dict.fromkeys((*known, *own)):
-            if key in known and key in own and not _same(known[key], own[key]):
-                return f"attribute {key!r} is {own[key]!r}, but {known[key]!r} in {source}"
-            if self._rule == "identical" and (key not in known or key not in own):
-                return f"only {source if key in known else 'this file'} has the attribute {key!r}"
-        return ""
+        for name, own in self._of(file).items():
+            (known,) = self._seen.get(name, [own])
+            for key in dict.fromkeys((*known, *own)):
+                texts = [repr(each[key]) if key in each else "absent" for each in (own, known)]
+                may_lack = self._rule == "no_conflicts" and "absent" in texts
+                if not may_lack and not _same(known.get(key), own.get(key)):
+                    raise IngestError(
+                        f"its {f'{name!r} differs' if name else 'attributes differ'}: attribute {key!r} is "
+                        f"{texts[0]}, but {texts[1]} in {self._source[name]} "
+                        f"({argument('combine_attrs', 'drop_conflicts')} leaves out what differs)"
+                    )
 
     def add(self, file: ParsedFile) -> None:
         """Add what a file says."""
-        for name, own in self._of(file):
+        for name, own in self._of(file).items():
             self._combine(name, own, file.url)
 
     def _combine(self, name: str, own: dict[str, Any], source: str) -> None:

@@ -41,7 +41,6 @@ from intarsia.manifest.view import MemberAxis, View
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import StackedVariables
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -165,7 +164,7 @@ def plan_ingest(
     expand_scalars(fitting, dataset, dims, expectations.dropped)
     replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
     removed_entries = sorted((*removed, *replaced.values()))
-    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.data), rules, extended)
+    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.names), rules, extended)
     refused |= cube.refused
     undone = replaced.keys() & cube.refused
     if undone:  # a file that cannot be replaced must keep its place
@@ -214,15 +213,8 @@ def _make_plan(
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expectations.dropped
     plain, problems = _plan_coordinates(cube, named, dataset, expectations)
-    held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
-    used = {
-        name: stack
-        for name, stack in rules.stacks.items()
-        if name in held or stack.array in dataset.logical_groups
-    }
-    stacks = {stack.array: stack for stack in used.values()}
-    stacked = {name: (stack.array, stack.parts[name]) for name, stack in used.items() if name in held}
-    owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expectations.data}
+    array_of = expectations.array_of
+    held = {array_of(name) for file in files for name, v in file.variables.items() if v.role == "data"}
     notes = DriftNotes()
     for file in files:
         for note in expectations.notes.get(file.url, ()):
@@ -232,10 +224,11 @@ def _make_plan(
                 text = f"there is no {source}"
                 notes.add("absent source", name, text, "the fill value is shown, as by HDF5", file.url)
     arrays = {
-        array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations, notes)
-        for array in dict.fromkeys(owners.values())
-        if array in dataset.logical_groups or any(owners[name] == array for name in held & owners.keys())
+        name: plan_array(name, cube, rules, dataset, expectations, notes)
+        for name in expectations.data
+        if name in dataset.logical_groups or name in held
     }
+    stacked = {part: place for part, place in expectations.stacked.items() if place[0] in arrays}
     static = {
         name: variable
         for file in reversed([*declared, *files])
@@ -245,8 +238,8 @@ def _make_plan(
     for name in static.keys() & expectations.static.keys():  # what files are turned to match
         static[name] = expectations.static[name].variable
     plain |= {name: PlainArray(each.dims, each.attrs, each.loaded) for name, each in static.items()}
-    for stack in stacks.values():
-        if stack.is_new(dataset):
+    for array, stack in rules.stacks.items():
+        if array in arrays and stack.dim not in dataset.plain:
             plain[stack.dim] = PlainArray((stack.dim,), {}, stack.labels)
     plan = IngestPlan(
         cube,
@@ -267,7 +260,7 @@ def _make_plan(
         known = dataset.ledger.members.get(array.name, {})
         allocate_members(array, known, dataset.logical_groups.get(array.name))
     if rules.combine_attrs != OVERRIDE and files:
-        combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+        combined = AttributeMerger(rules.combine_attrs, dataset, array_of)
         # files in the array's units come first
         converted = {url for url, _ in expectations.converted}
         for file in (*declared, *sorted(files, key=lambda file: file.url in converted)):
@@ -462,7 +455,6 @@ class ArrayPlan:
 
 def plan_array(
     name: str,
-    stack: StackedVariables | None,
     cube: Cube,
     rules: IngestRules,
     dataset: Dataset,
@@ -470,20 +462,19 @@ def plan_array(
     notes: DriftNotes,
 ) -> ArrayPlan:
     """How one variable of the new files, or a stack of several, is backed."""
-    parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
+    steps = {part: step for part, (array, step) in expectations.stacked.items() if array == name}
+    parts: dict[str, int | None] = {**steps} or {name: None}
     sources = [
         (position, part, position.file.variables[part])
         for part in parts
         for position in cube.file_positions
-        if part in position.file.variables and position.file.variables[part].role == "data"
+        if (position.file.url, part) in expectations.decodings
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [expectations.decode(each.file.url, part, variable) for each, part, variable in sources]
-    known = next(expectations.data[part] for part in parts if part in expectations.data)
-    dims, sizes = known.dims, known.sizes | cube.sizes
-    if stack is not None:
-        dims, sizes = (stack.dim, *dims), {**sizes, stack.dim: len(parts)}
+    decodings = [expectations.decodings[each.file.url, part] for each, part, _ in sources]
+    known = expectations.data[name]
+    dims, sizes = (*known.stack, *known.dims), known.stack | known.sizes | cube.sizes
     shape, growing = tuple(sizes[dim] for dim in dims), tuple(dims.index(dim) for dim in cube.dims)
     if logical is not None:
         manifest = logical.manifest
@@ -493,14 +484,16 @@ def plan_array(
             are_whole, dtype = dtype.kind in "iu" and wider.kind == "f", wider
             fill = wider.type(np.nan if are_whole else fill)  # no whole number means "missing"
     else:
-        declared = known.dtype if stack is None else None
+        declared = known.dtype if known.is_fixed else None
         dtype = rules.dtypes.get(name) or declared or np.result_type(*(each.values for each in decodings))
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
     by_number = sorted(sources, key=lambda each: each[0].number)
     same = [each for each in by_number if (each[0].file.url, each[1]) not in expectations.converted]
-    attrs = _attributes(same) if same else _attributes(by_number) | {"units": known.units}
+    attrs = _attributes(same or by_number)
+    if by_number and not same:
+        attrs["units"] = expectations.units[by_number[0][1]]
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
