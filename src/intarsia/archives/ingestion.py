@@ -39,12 +39,11 @@ from intarsia.archives.ingest_arguments import (
 )
 from intarsia.archives.ingest_report import (
     IngestReport,
+    after_batch,
     merge_reports,
-    move_steps,
     refusal_text,
     report_plan,
     with_drifts,
-    with_group_paths,
 )
 from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
@@ -327,15 +326,6 @@ REFERENCE_BYTES = 250
 """Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
 
 
-def default_batch_size(before: int) -> int:
-    """The default size of a batch after `before` files of the same call.
-
-    >>> default_batch_size(0), default_batch_size(100_000)
-    (2000, 25000)
-    """
-    return max(BATCH_FILES, before // BATCH_SHARE)
-
-
 def bytes_held(file: ParsedFile) -> int:
     """Roughly how much memory a parsed file takes until it is committed."""
     total = 0
@@ -431,17 +421,14 @@ class Ingestion:
         new = [url for url in self.urls if any(url in fresh for _, fresh, _ in streams)]
         steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
-        count = nbytes = 0
+        before = nbytes = 0
         for done, url in enumerate(new, start=1):
-            for part, fresh, results in streams:
-                if url in fresh:
-                    nbytes += part.take(next(results))
-            count += 1
+            nbytes += sum(part.take(next(results)) for part, fresh, results in streams if url in fresh)
             progress(done, steps)
-            full = count >= (limit or default_batch_size(done - count)) or (bounded and nbytes >= BATCH_BYTES)
-            if done < len(new) and full:
+            most = limit or max(BATCH_FILES, before // BATCH_SHARE)
+            if done < len(new) and (done - before >= most or (bounded and nbytes >= BATCH_BYTES)):
                 yield
-                count = nbytes = 0
+                before, nbytes = done, 0
         yield
         progress(steps, steps)
 
@@ -454,7 +441,7 @@ class Ingestion:
                 for part in self.parts:
                     part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
                     part.planned.note_what_gdal_cannot_read()
-            self._end_batch()
+                    part.end_batch()
         return self._report(None)
 
     def commit(self, batches: Generator[None], message: str | None) -> IngestReport:
@@ -468,7 +455,8 @@ class Ingestion:
                     self.store = reopen_without_cache(repo)
                 self._accept_restored()
                 snapshot_id = self._commit_batch(message) or snapshot_id
-                self._end_batch()
+                for part in self.parts:
+                    part.end_batch()
         return self._report(snapshot_id)
 
     def _accept_restored(self) -> None:
@@ -503,7 +491,8 @@ class Ingestion:
             session = self.store.writable_session(self.branch)
             self._plan_in(session, is_planned)
             is_planned = False  # plans are written into: if another writer was faster, they are made again
-            commit.message = message or f"ingest: {self._merge([part.batch for part in self.parts]).summary}"
+            batch = self._merge([part.batch for part in self.parts])
+            commit.message = message or f"ingest: {batch.summary}"
             return self._write(session)
 
         snapshot_id = commit_with_retries(commit, prepare)
@@ -527,8 +516,6 @@ class Ingestion:
         datasets = [Dataset.read(session.store, part.group) for part in self.parts]
         if not is_planned or not all(dataset.is_new for dataset in datasets):
             self._plan(datasets)
-        for part, dataset in zip(self.parts, datasets, strict=True):
-            part.dataset = dataset
 
     def _plan(self, datasets: Sequence[Dataset]) -> None:
         """Plan for all datasets; a file that one of them refuses goes into none."""
@@ -544,7 +531,8 @@ class Ingestion:
                 part.parsed = [file for file in part.parsed if file.url not in refused]
         for part in self.parts:
             if part.planned.refused and part.errors != "skip":
-                raise IngestError(refusal_text(part.planned.refused, len(self.urls), part.before))
+                before = len(part.report.changes)
+                raise IngestError(refusal_text(part.planned.refused, len(self.urls), before))
 
     def _write(self, session: icechunk.Session) -> UncommittedChange | str | None:
         """Write what is planned into a session; returns its snapshot if nothing is new.
@@ -559,8 +547,6 @@ class Ingestion:
             planned_at, session = session.snapshot_id, handle.writable_session(self.branch)
             if session.snapshot_id != planned_at:
                 return None
-            for part in self.parts:
-                part.dataset = part.dataset.in_session(session.store, part.group)
         store = safe_store(session.store)
         written = [part.write(store) for part in self.parts if part.planned.adds_files]
         if not all(written):
@@ -607,26 +593,17 @@ class Ingestion:
                 f"{argument('group')} where it goes"
             )
 
-    def _end_batch(self) -> None:
-        """Forget the files of a batch, once they are committed."""
-        added = sum(file.start is not None for file in merge_reports([p.batch for p in self.parts]).files)
-        for part in self.parts:
-            part.end_batch(added)
-
     def _merge(self, reports: Sequence[IngestReport]) -> IngestReport:
         """One report of those of all datasets."""
-        named = zip(reports, self.parts, strict=True)
-        report = merge_reports([with_group_paths(report, part.request) for report, part in named])
-        above = {} if self.groups is None else self.groups.left_out
-        return with_fields(report, left_out=above | report.left_out)
+        above = [] if self.groups is None else [IngestReport(left_out=self.groups.left_out)]
+        return merge_reports([*above, *reports])
 
     def _report(self, snapshot_id: str | None) -> IngestReport:
         """One report of everything that was done, or would be."""
-        options = inspect.signature(ingest).parameters
-        report = self._merge([with_drifts(part.report, options) for part in self.parts])
+        report = self._merge([part.report for part in self.parts])
         files = {file.url: file for file in report.files}
         return with_fields(
-            report,
+            with_drifts(report, inspect.signature(ingest).parameters),
             files=tuple(files[url] for url in self.urls if url in files),
             snapshot_id=snapshot_id,
             repository=self.open(),
@@ -682,12 +659,6 @@ class DatasetIngestion:
 
     compared: str = field(init=False, default="")
     """The snapshot that the files were compared with."""
-
-    before: int = field(init=False, default=0)
-    """How many files the earlier batches added."""
-
-    dataset: Dataset = field(init=False, default_factory=Dataset)
-    """The dataset that the plan is for."""
 
     planned: IngestPlan = field(init=False)
     """What becomes of the files of this batch."""
@@ -786,16 +757,15 @@ class DatasetIngestion:
         )
         plan.refused |= self.failures
         plan.unchanged |= self.unchanged
-        self.dataset, self.planned = dataset, plan
+        self.planned = plan
         # the first report includes files that are unchanged
-        urls = [file.url for file in (*self.parsed, *self.again)] if self.before else self.urls
-        self.batch = report_plan(plan, dict.fromkeys((*urls, *plan.refused)), dataset.ledger.locations)
+        named = [file.url for file in (*self.parsed, *self.again)] if self.report.files else self.urls
+        self.batch = report_plan(plan, dict.fromkeys((*named, *plan.refused)))
 
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
-        plan, dataset = self.planned, self.dataset
-        writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.request)
-        problems = writer.write()
+        plan, dataset = self.planned, self.planned.dataset
+        problems = PlanWriter(store, self.group, plan, self.sources, self.request).write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = dict.fromkeys((*plan.plain, *plan.arrays))
         if not problems and not (dataset.origin and written.keys() <= set(before) and not plan.attrs):
@@ -815,14 +785,10 @@ class DatasetIngestion:
                         file.left_out[part] = why
         return not problems
 
-    def end_batch(self, added: int) -> None:
-        """Forget the files of a batch; all datasets together got so many files from it."""
-        if self.report.files:
-            earlier = move_steps(self.report, self.planned.cube.axes[0])
-            self.report = merge_reports([earlier, self.batch])
-        else:
-            self.report = self.batch
-        self.before += added
+    def end_batch(self) -> None:
+        """Forget the files of a batch."""
+        earlier = [after_batch(self.report, self.planned.cube.axes[0])] if self.report.files else []
+        self.report = merge_reports([*earlier, self.batch])
         self.parsed, self.again, self.failures = [], [], {}
 
 
@@ -868,7 +834,7 @@ def remove(
             )
         request = ParseRequest(dataset.ledger.dims)
         plan = plan_ingest((), dataset, request, IngestRules(), removed=gone)
-        problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources(), request).write()
+        problems = PlanWriter(safe_store(session.store), group, plan, Sources(), request).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"

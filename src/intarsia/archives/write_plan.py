@@ -38,7 +38,6 @@ from zarr.core.group import GroupMetadata
 
 from intarsia._compat import concurrent_map, sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
-from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParseRequest, read_stored
@@ -84,9 +83,6 @@ class PlanWriter:
     """The group that holds the dataset."""
 
     plan: IngestPlan
-    dataset: Dataset
-    """What exists already, read through the same session."""
-
     sources: Sources
     """Where copies are read from."""
 
@@ -102,7 +98,7 @@ class PlanWriter:
         for name in (*plan.arrays, *plan.plain):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
-        if self.dataset.is_new:
+        if plan.dataset.is_new:
             group.update_attributes({UNLIMITED_KEY: list(plan.cube.dims)})
         problems: dict[str, str] = {}
         arrays: dict[str, LogicalArrayHandle] = {}
@@ -118,7 +114,7 @@ class PlanWriter:
             with _noted(problems, name):
                 write_plain(group, name, plain, plan.cube.axes[0].origin)
         for name, attrs in plan.attrs.items():
-            if self.dataset.is_new:  # the group may have attributes of its own
+            if plan.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
             if name not in problems:
                 _put_attributes(group[name] if name else group, attrs)
@@ -129,7 +125,7 @@ class PlanWriter:
         self, group: zarr.Group, array: ArrayPlan, documents: list[tuple[str, Any]]
     ) -> LogicalArrayHandle:
         """Make the members of an array large enough; documents of new ones are added to those to write."""
-        logical = self.dataset.logical_groups.get(array.name) or self._create(group, array)
+        logical = self._open(group, array)
         for member in array.members.values():
             if member.is_new:
                 created = self._member(f"{logical.group.path}/{member.name}", member)
@@ -177,16 +173,19 @@ class PlanWriter:
             manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
         )
 
-    def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
-        """A logical array for a new variable, without regions."""
-        if array.name in self.dataset.plain:
-            raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
-        if array.name in self.dataset.groups:
-            raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
-        data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
-        manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
-        # Nothing is written yet: attributes and manifest are one document, which is stored once.
-        metadata = GroupMetadata(attributes=json_attributes(array.attrs))
+    def _open(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
+        """A logical array to write to; without regions if it is new, and then nothing of it is stored yet."""
+        dataset = self.plan.dataset
+        known = dataset.logical_groups.get(array.name)
+        if known is not None:
+            metadata, manifest = known.group.metadata, known.manifest
+        elif array.name in dataset.plain or array.name in dataset.groups:
+            kind = "plain array" if array.name in dataset.plain else "group"
+            raise IngestError(f"{array.name!r} is a {kind} of the dataset: it cannot become a logical array")
+        else:
+            data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
+            manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
+            metadata = GroupMetadata(attributes=json_attributes(array.attrs))
         return LogicalArrayHandle(
             zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
         )

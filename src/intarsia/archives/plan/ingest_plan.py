@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 class IngestPlan:
     """Everything that a commit will contain."""
 
+    dataset: Dataset
+    """What exists already."""
+
     cube: Cube
     """The axes, and where files are on them."""
 
@@ -72,7 +75,7 @@ class IngestPlan:
     """Variables that are not taken, and why."""
 
     notes: DriftNotes
-    """How files differ that are taken."""
+    """How files differ that are taken; it knows the group that they are in."""
 
     unchanged: set[str] = field(default_factory=set)
     """Files that the dataset already has, with the same content."""
@@ -117,13 +120,14 @@ class IngestPlan:
                 done = "GDAL cannot read it; other programs can"
                 self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
 
-    def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
+    def combine_attrs(self, combined: AttributeMerger) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
         for array in self.arrays.values():
             array.attrs = combined.applied(array.name, array.attrs)
         for name, each in self.plain.items():
             self.plain[name] = replace(each, attrs=combined.applied(name, each.attrs))
-        known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
+        is_new = self.dataset.is_new
+        known = {WHOLE: self.attrs[WHOLE]} if is_new else dict(self.dataset.all_attrs())
         self.attrs = {
             name: self.plain[name].attrs if name in self.plain else combined.applied(name, attrs)
             for name, attrs in known.items()
@@ -172,7 +176,8 @@ def plan_ingest(
         plan = plan_ingest(rest, dataset, request, rules, again=again, replaces=replaces, removed=removed)
         plan.refused |= {url: refused[url] for url in undone}
         return plan
-    plan = _make_plan(cube, dataset, rules, expectations, refused)
+    notes = DriftNotes(above=request.group if request.whole_tree else "")
+    plan = _make_plan(cube, dataset, rules, expectations, refused, notes)
     plan.unchanged = unchanged
     return plan
 
@@ -205,8 +210,9 @@ def _check_steps(file: ParsedFile, dims: Sequence[str]) -> None:
 
 
 def _make_plan(
-    cube: Cube, dataset: Dataset, rules: IngestRules, expectations: Expectations, refused: dict[str, str]
-) -> IngestPlan:
+    cube: Cube, dataset: Dataset, rules: IngestRules, expectations: Expectations, refused: dict[str, str],
+    notes: DriftNotes,
+) -> IngestPlan:  # fmt: skip
     named = sorted(cube.file_positions, key=lambda each: each.number)  # attributes go by name, not by place
     files = [each.file for each in named]
     declared = [] if rules.schema is None else [rules.schema.file]
@@ -215,7 +221,6 @@ def _make_plan(
     plain, problems = _plan_coordinates(cube, named, dataset, expectations)
     array_of = expectations.array_of
     held = {array_of(name) for file in files for name, v in file.variables.items() if v.role == "data"}
-    notes = DriftNotes()
     for file in files:
         for note in expectations.notes.get(file.url, ()):
             notes.add(*note, file.url)
@@ -242,6 +247,7 @@ def _make_plan(
         if array in arrays and stack.dim not in dataset.plain:
             plain[stack.dim] = PlainArray((stack.dim,), {}, stack.labels)
     plan = IngestPlan(
+        dataset,
         cube,
         arrays,
         plain,
@@ -265,7 +271,7 @@ def _make_plan(
         converted = {url for url, _ in expectations.converted}
         for file in (*declared, *sorted(files, key=lambda file: file.url in converted)):
             combined.add(file)
-        plan.combine_attrs(combined, dataset)
+        plan.combine_attrs(combined)
     return plan
 
 
