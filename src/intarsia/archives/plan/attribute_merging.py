@@ -58,7 +58,7 @@ class AttributeMerger:
             array, own = self._array_of(name), _loose(variable.attrs)
             if array != name:
                 known, dropped = found.get(array, own), self._dropped.setdefault(array, set())
-                dropped |= {key for key in known | own if not _same(known.get(key), own.get(key))}
+                dropped |= {key for key in known | own if not is_same(known.get(key), own.get(key))}
                 own = {key: value for key, value in own.items() if key not in dropped}
             found[array] = own
         return found
@@ -70,7 +70,7 @@ class AttributeMerger:
             for key in dict.fromkeys((*known, *own)):
                 texts = [repr(each[key]) if key in each else "absent" for each in (own, known)]
                 may_lack = self._rule == "no_conflicts" and "absent" in texts
-                if not may_lack and not _same(known.get(key), own.get(key)):
+                if not may_lack and not is_same(known.get(key), own.get(key)):
                     raise IngestError(
                         f"its {f'{name!r} differs' if name else 'attributes differ'}: attribute {key!r} is "
                         f"{texts[0]}, but {texts[1]} in {self._source[name]} "
@@ -92,7 +92,7 @@ class AttributeMerger:
         elif self._rule == "drop_conflicts":
             (known,), dropped = self._seen[name], self._dropped.setdefault(name, set())
             for key, value in own.items():
-                if key in known and not _same(known[key], value):
+                if key in known and not is_same(known[key], value):
                     del known[key]
                     dropped.add(key)
                 elif key not in dropped:
@@ -119,6 +119,6 @@ def _loose(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in with_floats(json_attributes(attrs)).items() if key not in KEPT}
 
 
-def _same(a: Any, b: Any) -> bool:
-    # as JSON, in which NaN equals NaN
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two attributes are equal as JSON, in which NaN equals NaN."""
     return json_attributes({"": a}) == json_attributes({"": b})

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.dataset import END_STEPS, Dataset
-from intarsia.archives.ledger import Ledger, is_moved
+from intarsia.archives.ledger import Ledger
 from intarsia.archives.plan.axis_union import (
     GrownAxis,
     append_axis,
-    file_order_axis,
     nested_list_axis,
     sort_direction,
     spans,
@@ -257,18 +256,20 @@ def _axis(
             coordinate = concat_coordinate(dim, variables, dataset)
         except IngestError:
             raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
-        before, parts = coordinate.before, coordinate.parts
-        is_unordered = before is not None and len(before) > 1 and not sort_direction(before)
+        parts = coordinate.parts
+        old = parts[0][:0] if coordinate.before is None else np.delete(coordinate.before, removed)
+        is_unordered = len(old) > 1 and not sort_direction(old)
         in_file_order = (
             rules.file_order
             and len(dims) == 1
             and (is_unordered or any(_repeated_values(part).size for part in parts))
         )
         _refuse(_value_problems(dim, files, coordinate, may_repeat=in_file_order))
-        if in_file_order:
-            axis = file_order_axis(dim, before, parts, removed)
+        if in_file_order or not parts:
+            axis = append_axis(dim, len(old), lengths, np.concatenate([old, *parts]))
         else:
-            axis = union_axis(dim, before, parts, removed, rules.tolerance, dataset.origin)
+            axis = union_axis(dim, old, parts, rules.tolerance, dataset.origin)
+        axis.count_removed(removed)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and (in_file_order or not axis.goes_behind(END_STEPS)):
             raise WholeDatasetNeededError
@@ -278,7 +279,9 @@ def _axis(
             _refuse({file.url: text for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
-        return append_axis(dim, length, lengths, removed)
+        axis = append_axis(dim, length - len(removed), lengths)
+        axis.count_removed(removed)
+        return axis
     option = _gives_coordinate(dim)
     text = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
@@ -322,21 +325,15 @@ def concat_coordinate(
 def _incompatible_files(
     dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
-    """The files whose coordinate is incompatible with that of the dataset, or of the first file.
-
-    If each of them is compatible with the first, those that are not with all before them.
-    """
-    for limit in (1, len(files)):
-        problems: dict[str, str] = {}
-        taken: list[ParsedVariable] = []
-        for file, variable in zip(files, variables, strict=True):
-            try:
-                concat_coordinate(dim, [*taken, variable], dataset)
-                taken = [*taken, variable][:limit]
-            except IngestError as error:
-                problems[file.url] = str(error)
-        if problems:
-            break
+    """The files whose coordinate is incompatible with that of the dataset and of all files before them."""
+    problems: dict[str, str] = {}
+    taken: list[ParsedVariable] = []
+    for file, variable in zip(files, variables, strict=True):
+        try:
+            concat_coordinate(dim, [*taken, variable], dataset)
+            taken.append(variable)
+        except IngestError as error:
+            problems[file.url] = str(error)
     return problems
 
 
@@ -434,30 +431,23 @@ def _make_cube(
 
 
 def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:
-    file, moved = own.file, ""
+    url, moved = own.file.url, ""
+    theirs = cube.file_regions.select(cube.file_regions.member == other)
+    ends = zip(theirs.start.min(axis=0).tolist(), theirs.stop.max(axis=0).tolist(), strict=True)
+    there = [axis.text(*each) for axis, each in zip(cube.axes, ends, strict=False)]
+    here = [axis.text(*each) for axis, each in zip(cube.axes, own.box.bounds, strict=True)]
     if other < len(cube.kept_entries):
-        entry = cube.kept_entries[other]
-        url, content = ledger.locations[entry], ledger.contents[entry]
-        if is_moved(file.url, file.identity, url, content):
-            before, after = url, file.url
-            if (name := url.rpartition("/")[2]) == after.rpartition("/")[2]:  # its folder moved
-                before, after = before.removesuffix(name), after.removesuffix(name)
-            call = f"intarsia.archives.relocate(store, {{{before!r}: {after!r}}})"
-            moved = (
-                "if this is the same file in a new place, "
-                f"{advice(call, f'intarsia relocate STORE {before}={after}')} "
-                "updates its references and those of all files below that; "
-            )
+        known = ledger.locations[cube.kept_entries[other]]
+        (before, name), (after, new_name) = known.rsplit("/", 1), url.rsplit("/", 1)
+        if here == there and name == new_name:
+            call = f"intarsia.archives.relocate(store, {{'{before}/': '{after}/'}})"
+            call = advice(call, f"intarsia relocate STORE {before}/={after}/")
+            moved = f"; if it was only moved, {call} updates its references"
     else:
-        url = next(each.file.url for each in cube.file_positions if each.number == other)
-    regions = cube.file_regions.select(cube.file_regions.member == other)
-    there = zip(regions.start.min(axis=0).tolist(), regions.stop.max(axis=0).tolist(), strict=True)
-    theirs = [axis.text(*ends) for axis, ends in zip(cube.axes, there, strict=False)]
-    mine = [axis.text(*ends) for axis, ends in zip(cube.axes, own.box.bounds, strict=True)]
-    named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, mine, strict=True))
-    same = len(mine) == 1 and mine == theirs
-    decided = f", {argument('order_by')} names a variable to decide instead" if same else ""
+        known = next(each.file.url for each in cube.file_positions if each.number == other)
+    named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, here, strict=True))
+    decided = f", {argument('order_by')} names a variable to decide instead" if here == there[:1] else ""
     return (
-        f"its {', '.join(named)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
-        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided})"
+        f"its {', '.join(named)} overlaps that of {known} ({', '.join(there)}; "
+        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided}{moved})"
     )

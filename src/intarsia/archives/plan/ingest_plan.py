@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, CFDecoding, json_attributes
+from intarsia.archives.cf import PACKING, CFDecoding
 from intarsia.archives.parsed_file import without_data
-from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
+from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger, is_same
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
 from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, expand_scalars
@@ -262,9 +262,6 @@ def _make_plan(
         having = [file.url for file in files if name in file.variables or name in file.left_out]
         for url in having or [""]:
             notes.add("left out", name, reason, "not ingested", url)
-    for array in arrays.values():
-        known = dataset.ledger.members.get(array.name, {})
-        allocate_members(array, known, dataset.logical_groups.get(array.name))
     if rules.combine_attrs != OVERRIDE and files:
         combined = AttributeMerger(rules.combine_attrs, dataset, array_of)
         # files in the array's units come first
@@ -277,17 +274,15 @@ def _make_plan(
 
 def _note_holes(notes: DriftNotes, cube: Cube) -> None:
     """Note the places of a cube that no file covers."""
-    sizes, regions = list(cube.sizes.values()), cube.file_regions
-    if len(sizes) < 2 or not cube.file_positions:
+    regions, total = cube.file_regions, prod(cube.sizes.values())
+    if len(cube.axes) < 2 or not cube.file_positions:
         return
+    first, last = regions.start[:, -1], regions.stop[:, -1]
     cells = np.prod((regions.stop - regions.start)[:, :-1], axis=1)
-    more = np.zeros(len(cube.variables) + 1, dtype=np.int64)
-    np.add.at(more, regions.start[:, -1], cells)
-    np.subtract.at(more, regions.stop[:, -1], cells)
-    total = int(np.prod(sizes))
-    for name, count in zip(cube.variables, np.cumsum(more).tolist(), strict=False):
+    for number, name in enumerate(cube.variables):
+        count = total - int(cells[(first <= number) & (number < last)].sum())
         if 0 < count < total:
-            text = f"no file has {total - count} of {total} places along {' and '.join(cube.dims)}"
+            text = f"no file has {count} of {total} places along {' and '.join(cube.dims)}"
             notes.add("hole", name, text, "missing values", cube.file_positions[0].file.url)
 
 
@@ -350,8 +345,8 @@ class Contribution:
     spans: tuple[tuple[Span, ...], ...]
     """Where its elements are, on every axis of the array."""
 
-    shown: list[Box] | None
-    """The boxes of the array that it shows; None if it shows everything it has."""
+    shown: list[Box]
+    """The boxes of the array of which it shows everything it has."""
 
     decoding: CFDecoding
     """How its numbers become values…"""
@@ -375,31 +370,20 @@ class Contribution:
 
     def parts(self) -> Iterator[tuple[Span, ...]]:
         """What its chunks show: for each region, one span for every axis of the array."""
-        chunks, shape = self.chunks.encoding.chunks, self.variable.shape
-        for box in self.chunks.boxes:
-            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as almost always
-                yield from product(*self.spans)
-                continue
-            choices = list(self.spans)
-            for k, (axis, a, b, c, n) in enumerate(
-                zip(self.axes, box.start, box.stop, chunks, shape, strict=True)
-            ):
-                low, high = a * c, min(b * c, n)
-                if axis is None and not low <= self.variable.dropped_index(k) < high:
-                    choices = [()]
-                    break
+        for box, limits in product(self.chunks.boxes, self.shown):
+            choices = [
+                [cut for span in own if (cut := span.cut(*ends)) is not None]
+                for own, ends in zip(self.spans, limits.bounds, strict=True)
+            ]
+            for k, ends in enumerate(box.in_elements(self.chunks.encoding.chunks).bounds):
+                axis = self.axes[k]
                 if axis is not None:
-                    found = (span.of_file(low, high) for span in self.spans[axis])
-                    choices[axis] = tuple(span for span in found if span is not None)
-            for combination in product(*choices):
-                if self.shown is None:
-                    yield combination
-                    continue
-                for limits in self.shown:
-                    cut = [s.cut(a, b) for s, (a, b) in zip(combination, limits.bounds, strict=True)]
-                    left = tuple(span for span in cut if span is not None)
-                    if len(left) == len(cut):
-                        yield left
+                    found = (span.of_file(*ends) for span in choices[axis])
+                    choices[axis] = [span for span in found if span is not None]
+                elif not ends[0] <= self.variable.dropped_index(k) < ends[1]:
+                    choices = [[]]
+                    break
+            yield from product(*choices)
 
 
 @dataclass(slots=True)
@@ -507,19 +491,27 @@ def plan_array(
         url, cells = position.file.url, cube.shown(position, part)
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
+        shown = [Box.sized(shape)] if cells is None else [plan.box(cell, part) for cell in cells]
+        if cells is not None:
+            text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
+            notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
         pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
         for own, piece in pieces:
             axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
-            spans = _piece_places(plan, places, own)
-            shown = None if cells is None else [plan.box(cell, part) for cell in cells]
+            where = tuple(
+                tuple(part for span in spans for inner in own[dim] if (part := span.through(inner)))
+                if dim in own
+                else spans
+                for dim, spans in places.items()
+            )
             packing = decoding.packing_in(dtype)
             sets = chunk_sets_of(piece, decoding, dtype, rules.copy)
             for chunks in sets:
                 contribution = Contribution(
-                    position.file, part, piece, axes, spans, shown, decoding, packing, chunks
+                    position.file, part, piece, axes, where, shown, decoding, packing, chunks
                 )
                 plan.contributions.append(contribution)
-                _note_contribution(notes, plan, contribution, rules, is_part=bool(own))
+                _note_contribution(notes, plan, contribution, is_part=bool(own))
                 if variable.parts or len(sets) > 1 or variable.picks or url in expectations.turned:
                     _refine_lattice(plan, contribution)
     known_files = dataset.ledger.unread_files + len(cube.kept_entries)
@@ -528,15 +520,21 @@ def plan_array(
         for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
             if (url, part) not in having:
                 notes.add("missing variable", part, f"there is no {part!r}", "a hole", url)
+    # a new array has no members
+    names = set() if logical is None else set(logical.manifest.members)
+    held = dataset.ledger.members.get(name, {})
+    plan.encodings = {digest: member for digest, member in held.items() if member in names}
+    for contribution in plan.contributions:
+        found = _find_member(plan, contribution, logical)
+        plan.members[found.name] = found
+        found.put(contribution)
     return plan
 
 
 VIEW = "seen through a view of the region"
 
 
-def _note_contribution(
-    notes: DriftNotes, array: ArrayPlan, each: Contribution, rules: IngestRules, *, is_part: bool
-) -> None:
+def _note_contribution(notes: DriftNotes, array: ArrayPlan, each: Contribution, *, is_part: bool) -> None:
     """Note how a file differs from the array that it contributes to; the axes of a part are its own."""
     part, url, values = each.part, each.file.url, each.decoding.values
     if values != array.dtype:
@@ -549,25 +547,12 @@ def _note_contribution(
         grows, length = axis in array.growing, sum(span.length for span in places)
         if grows or len(places) != 1 or length == array.shape[axis]:
             done = "every step goes where its coordinate says" if grows else VIEW
-            if text := _turned(places):
-                notes.add("order", dim, text, done, url)
-    if each.shown is not None:
-        text = f"others lie in the same place; {'part' if each.shown else 'nothing'} of it is shown"
-        notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
+            if len(places) > 1:
+                notes.add("order", dim, f"in {len(places)} pieces", done, url)
+            elif places and places[0].stride < 0:
+                notes.add("order", dim, "reversed", done, url)
     if reason := each.chunks.encoding.copy_reason:
         notes.add("copy", part, reason, "its data are copied", url)
-
-
-def _turned(places: Sequence[Span]) -> str:
-    """How the steps of a file are ordered on an axis, if not one after another."""
-    if len(places) == 1:
-        return "reversed" if places[0].stride < 0 else ""
-    if len(places) == 2 and places[0].stride == places[1].stride:
-        begins = [span.start for span in sorted(places, key=lambda span: span.file_steps)]
-        rising = begins[0] < begins[1]
-        if rising != (places[0].stride > 0):
-            return "rolled" if places[0].stride > 0 else "rolled and reversed"
-    return f"in {len(places)} pieces" if places else ""
 
 
 def _wider(
@@ -590,44 +575,26 @@ def _wider(
 
 def _attributes(sources: Sequence[tuple[FilePosition, str, ParsedVariable]]) -> dict[str, Any]:
     """The attributes of the first file; for stacked variables, those that they all share."""
-    firsts = {part: variable.attrs for _, part, variable in reversed(sources)}
-    attrs, *others = list(firsts.values())[::-1] or [{}]
-    same = [json_attributes(other) for other in others]
+    attrs, *others = list({part: v.attrs for _, part, v in reversed(sources)}.values())[::-1] or [{}]
     return {
         key: value
         for key, value in attrs.items()
-        if key not in PACKING
-        and all(key in other and other[key] == json_attributes({key: value}).get(key) for other in same)
+        if key not in PACKING and all(key in other and is_same(other[key], value) for other in others)
     }
 
 
 def _places(
     array: ArrayPlan, part: str, variable: ParsedVariable, positions: Mapping[str, Ints]
-) -> tuple[tuple[Span, ...], ...]:
+) -> dict[str, tuple[Span, ...]]:
     """Where the elements of a file's variable are on every axis of the array."""
-    places, sizes = [], variable.sizes
+    places = {}
     for dim, size in zip(array.dims, array.shape, strict=True):
-        if dim in positions or dim in variable.picks:
-            # the missing part of a shorter variable is a hole
-            steps = positions.get(dim, np.arange(size))[: sizes.get(dim)]
-            picked = variable.picks.get(dim)
-            places.append(spans(steps, None if picked is None else np.atleast_1d(picked)))
-        else:
-            places.append((Span(0, size),))
+        # the missing part of a shorter variable is a hole
+        steps = positions.get(dim, np.arange(size))[: variable.sizes.get(dim)]
+        picked = variable.picks.get(dim)
+        places[dim] = spans(steps, None if picked is None else np.atleast_1d(picked))
     step = array.parts[part]
-    return tuple(places) if step is None else ((Span(step, 1),), *places[1:])
-
-
-def _piece_places(
-    array: ArrayPlan, places: tuple[tuple[Span, ...], ...], own: Mapping[str, tuple[Span, ...]]
-) -> tuple[tuple[Span, ...], ...]:
-    """Where the elements of a piece are, from where those of its variable are, and its own places in it."""
-    return tuple(
-        tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)) is not None)
-        if dim in own
-        else spans
-        for dim, spans in zip(array.dims, places, strict=True)
-    )
+    return places if step is None else places | {array.dims[0]: (Span(step, 1),)}
 
 
 def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
@@ -705,48 +672,24 @@ class GrowingMember:
 
     def regions(self, array: ArrayPlan) -> Iterator[NewRegion]:
         """The regions of an array that show what is put into the member."""
+        straight = [MemberAxis(axis) for axis in range(len(array.dims))]
         for contribution in self.contributions:
-            plain = contribution.variable.dims == array.dims
             for shown in contribution.parts():
-                place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
+                place, axes = [0] * len(array.dims), []
                 for k, axis in enumerate(contribution.axes):
                     if axis is None:
-                        offsets[k] = contribution.variable.dropped_index(k)
+                        axes.append(MemberAxis(None, contribution.variable.dropped_index(k)))
                         continue
                     span, cell = shown[axis], array.lattice[axis]
-                    first = span.first + (contribution.start if k == self.axis else 0)
+                    offset = first = span.first + (contribution.start if k == self.axis else 0)
                     if span.stride > 0:  # the view says what the lattice cannot
-                        place[axis], offsets[k] = divmod(first, cell)
+                        place[axis], offset = divmod(first, cell)
                     elif cell == 1:
-                        place[axis], offsets[k] = FARTHEST_PLACE - first, FARTHEST_PLACE
-                    else:
-                        offsets[k] = first
+                        place[axis], offset = FARTHEST_PLACE - first, FARTHEST_PLACE
+                    axes.append(MemberAxis(axis, offset, span.stride))
                 box = Box.of((span.start, span.stop) for span in shown).in_units(array.lattice)
-                straight = plain and not any(offsets) and all(span.stride > 0 for span in shown)
-                view = None if straight else _view(contribution.axes, offsets, shown)
+                view = None if axes == straight else View(len(shown), tuple(axes))
                 yield NewRegion(box, self.name, tuple(place), contribution.packing, view)
-
-
-def _view(axes: Sequence[int | None], offsets: Sequence[int], shown: Sequence[Span]) -> View:
-    """How a region sees the axes of a file if they are not those of the array."""
-    seen = (
-        MemberAxis(None, offset) if axis is None else MemberAxis(axis, offset, shown[axis].stride)
-        for axis, offset in zip(axes, offsets, strict=True)
-    )
-    return View(len(shown), tuple(seen))
-
-
-def allocate_members(array: ArrayPlan, known: Mapping[str, str], logical: LogicalArrayHandle | None) -> None:
-    """Put every contribution to an array into the member of its encoding, or into the next if that is full.
-
-    `known` are the names of members, by the digests of encodings that they can hold; a new array has none.
-    """
-    names = set() if logical is None else set(logical.manifest.members)
-    array.encodings = {digest: name for digest, name in known.items() if name in names}
-    for contribution in array.contributions:
-        member = _find_member(array, contribution, logical)
-        array.members[member.name] = member
-        member.put(contribution)
 
 
 def _find_member(
