@@ -220,27 +220,22 @@ def find_concat_dims(
     dims: dict[str, None] = {}
     axes: dict[str, None] = {}
     for file in files:
-        mentioned = {
-            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
-        }
-        for variable in file.variables.values():
+        attributes = [variable.attrs for variable in file.variables.values()]
+        mentioned = {name for attrs in attributes for name in str(attrs.get("coordinates", "")).split()}
+        for name, variable in file.variables.items():
             if variable.role == "data":
                 axes |= dict.fromkeys(variable.sizes)
-        for name, variable in file.variables.items():
-            is_axis = variable.dims == (name,)
             is_scalar = not variable.dims and (name in mentioned or has_time_units(variable.attrs))
-            if variable.values is None or not (is_axis or is_scalar):
+            if variable.values is None or not (is_scalar or variable.dims == (name,)):
                 continue
             first = seen.setdefault(name, variable)
             if convert_units:
                 with suppress(IngestError):
                     variable = in_units(variable, units_of(first.attrs))
             own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
-            same = units_of(variable.attrs) == units_of(first.attrs)
-            if (
-                not same
-                or indices_in_expected(own, other, tolerance, is_longitude(name, variable.attrs)) is None
-            ):
+            circle = is_longitude(name, variable.attrs)
+            is_same = units_of(variable.attrs) == units_of(first.attrs)
+            if not is_same or indices_in_expected(own, other, tolerance, circle) is None:
                 dims[name] = None
     scalars = [name for name in dims if name not in axes]
     return (*scalars, *(dim for dim in axes if dim in dims))

@@ -14,7 +14,7 @@ from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_ma
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger
 from intarsia.archives.plan.axis_union import spans
-from intarsia.archives.plan.coordinates import calendar_of, has_time_units, same_values
+from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.data_types import is_nullable, values_dtype
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from intarsia.archives.ingest_arguments import StackedVariables
     from intarsia.archives.plan.schema import Schema
     from intarsia.manifest.region_table import Ints
-
-
-DATASET = "the dataset"
-"""The name of the dataset where it stands in for a file."""
 
 
 @dataclass(frozen=True, slots=True)
