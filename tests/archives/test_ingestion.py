@@ -447,7 +447,7 @@ def test_the_array_stays_a_logical_array_like_any_other(tmp_path):
         ({"errors": "ignore"}, "errors="),
         ({"missing": "nan"}, "missing="),
         ({"units": "any"}, "units="),
-        ({"dtype": "f4"}, "name the variables"),
+        ({"dtype": "f4"}, "give the types of variables"),
     ],
 )
 def test_options_are_checked_first(tmp_path, options, message):

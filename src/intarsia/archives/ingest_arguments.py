@@ -170,19 +170,13 @@ def find_coordinate_sources(
     return sources, [each.name for each in sources.values() if isinstance(each, from_variable)]
 
 
-def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
+def check_dtypes(dtypes: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]:
     """The requested data types, by variable."""
-    if dtype is None:
-        return {}
-    if not isinstance(dtype, Mapping):
-        if request.variables is None:
-            example = argument("dtype", {"name": "float32"})
-            raise IngestError(f"name the variables that a dtype is for: {example}")
-        dtype = dict.fromkeys(request.variables, dtype)
     try:
-        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
-    except TypeError as error:
-        raise IngestError(f"{argument('dtype')}: {error}") from error
+        return {name: np.dtype(dtype) for name, dtype in dict(dtypes or {}).items()}
+    except (TypeError, ValueError) as error:
+        example = argument("dtype", {"name": "float32"})
+        raise IngestError(f"give the types of variables, as in {example}: {error}") from error
 
 
 def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
+from functools import partial
 from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
@@ -100,7 +101,7 @@ def ingest(
     tolerance: float | None = None,
     replace: bool = False,
     nulls: bool = False,
-    dtype: Any = None,
+    dtype: Mapping[str, Any] | None = None,
     load: str | Iterable[str] = (),
     coordinate: Callable[[str], Any] | None = None,
     order_by: str | None = None,
@@ -170,8 +171,7 @@ def ingest(
         replace: Whether to ingest files again that have changed since. Otherwise they are refused. Small
             files with another time and the same bytes have not changed.
         nulls: Whether missing values become null instead of NaN, so that integers stay integers.
-        dtype: The data types of variables, `{"sst": "float32"}`, or one for all of `variables`. Values are
-            rounded to it.
+        dtype: The data types of variables, `{"sst": "float32"}`. Values are rounded to them.
         load: Variables to load into plain arrays instead of referring to them.
         coordinate: A function from the URL of a file to its coordinate. If it returns None, the file's own
             stays.
@@ -222,7 +222,7 @@ def ingest(
             f"{argument('units', 'ignore')} keeps numbers as they are, but "
             f"{argument('convert_units', True)} changes them: choose one"
         )
-    dtypes, stacks = check_dtypes(dtype, request), check_stacks(stack)
+    dtypes, stacks = check_dtypes(dtype), check_stacks(stack)
     if store is None and not dry_run:
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
@@ -328,15 +328,12 @@ REFERENCE_BYTES = 250
 
 def bytes_held(file: ParsedFile) -> int:
     """Roughly how much memory a parsed file takes until it is committed."""
-    total = 0
+    total = VARIABLE_BYTES * len(file.variables)
     for variable in file.variables.values():
-        total += VARIABLE_BYTES
         if variable.values is not None and variable.role != "static":  # static ones are kept once
             total += variable.values.nbytes
         for ranges in variable.all_ranges():
             total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
-            if not isinstance(ranges.locations, str):
-                total += 64 * ranges.locations.size
     return total
 
 
@@ -381,20 +378,13 @@ class Ingestion:
                 f"{argument('source_group', '*')} needs {argument('concat_dim')}: each group has "
                 "its own coordinates"
             )
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""))
-        if not groups.with_data:
-            raise IngestError(groups.no_data_text(whole.urls))
-        self.parts = [
-            with_fields(
-                whole,
-                request=with_fields(whole.request, group=path),
-                group=joined_path(whole.group, path),
-                urls=urls,
-                failures=dict(groups.unreadable),
-            )
-            for path, urls in groups.with_data.items()
-        ]
-        self.groups, self.above = groups, whole.group
+        self.above = whole.group
+        self.groups = groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""))
+        self.parts = []
+        for path, urls in groups.with_data.items():
+            request, group = with_fields(whole.request, group=path), joined_path(whole.group, path)
+            failures = dict(groups.unreadable)
+            self.parts.append(with_fields(whole, request=request, group=group, urls=urls, failures=failures))
 
     def open(self, *, create: bool = False) -> icechunk.Repository | None:
         """The repository, opened once; None if it does not exist and is not to be created."""
@@ -539,11 +529,11 @@ class Ingestion:
 
         None if it has to be planned again: another writer was faster, or some of it cannot be opened.
         """
-        before: icechunk.Repository = self.store
-        handle = self._configure(before)
+        config = self.store.config
+        handle = self._configure(self.store)
         if not self._adds_files:
             return session.snapshot_id
-        if handle.config != before.config:  # a session keeps the configuration that it began with
+        if handle.config != config:  # a session keeps the configuration that it began with
             planned_at, session = session.snapshot_id, handle.writable_session(self.branch)
             if session.snapshot_id != planned_at:
                 return None
@@ -560,26 +550,15 @@ class Ingestion:
 
         Both differ if the commit fills members: each of them then gets one manifest of references.
         """
+        plans = [(part.group, part.planned) for part in self.parts if part.planned.adds_files]
         locations = {url for part in self.parts for url in part.planned.locations()}
         folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
-        written = [part for part in self.parts if part.planned.adds_files]
-
-        def split(config: icechunk.RepositoryConfig) -> bool:
-            changed = False
-            for part in written:
-                plan = part.planned
-                changed |= with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
-            return changed
-
         options = self.parts[0].sources.options
+        split = partial(with_splitting, plans=plans)
         self.store, prefixes = with_containers(repo, locations, folders, options, split)
         self.prefixes |= set(prefixes)
-        config, fills = self.store.config, False
-        for part in written:
-            full = [array for array in part.planned.arrays.values() if array.full_members]
-            if full:
-                config, fills = with_whole_members(config, part.group, full, part.planned.cube.dims[0]), True
-        handle: icechunk.Repository = self.store.reopen(config=config) if fills else self.store
+        config = with_whole_members(self.store.config, plans)
+        handle: icechunk.Repository = self.store if config is None else self.store.reopen(config=config)
         return handle
 
     def _write_groups_without_data(self, store: Any, groups: Groups) -> None:
@@ -710,13 +689,10 @@ class DatasetIngestion:
             return
         dims = known_dims or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
         if not dims:
-            failed = next((each for each in found if isinstance(each, ParseFailure)), None)
-            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
-            if failed is not None:
-                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(
-                f"{why}: {argument('concat_dim')} names the dimension along which to join files"
-            )
+            failed = [f"{each.url}: {each.reason}" for each in found if isinstance(each, ParseFailure)][:1]
+            why = f"no coordinate differs between {'the other ' if failed else ''}files: "
+            why += f"{argument('concat_dim')} names the dimension along which to join them"
+            raise IngestError("\n  ".join([*failed, why]))
         self.request = with_fields(
             self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
         )

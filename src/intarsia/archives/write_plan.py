@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -360,24 +360,21 @@ def references_a_manifest(arrays: int) -> int:
     return min(MIN_REFERENCES * max(1, arrays // ARRAYS), MAX_REFERENCES)
 
 
-def with_splitting(
-    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dims: Sequence[str]
-) -> bool:
-    """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
+def with_splitting(config: icechunk.RepositoryConfig, plans: Iterable[tuple[str, IngestPlan]]) -> bool:
+    """Put into a configuration how manifests are split, for plans by group; returns whether it changed.
 
-    This includes those of tables, and of coordinates along the dimensions that grow.
-
-    Existing rules stay: splitting differently would rewrite all manifests.
+    This includes those of tables, and of coordinates along the dimensions that grow. Existing rules stay:
+    splitting differently would rewrite all manifests.
     """
     manifest = config.manifest or ManifestConfig()
     rules = {} if manifest.splitting is None else manifest.splitting.to_dict()
     existing = len(rules)
-    if _path(group, f"[^/]+/{MEMBER}") not in rules:
-        rules |= _rules_of_arrays(group, arrays, dims[0])
-    rules.setdefault(
-        ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
-    )
-    rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
+    tables = ManifestSplitCondition.path_matches(TABLES)
+    for group, plan in plans:
+        if _path(group, f"[^/]+/{MEMBER}") not in rules:
+            rules |= _rules_of_arrays(group, plan.arrays.values(), plan.cube.dims[0])
+        rules.setdefault(tables, {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS})
+        rules.setdefault(_path(group, "[^/]+"), _along(TABLE_CHUNKS, *plan.cube.dims))
     if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
@@ -390,18 +387,26 @@ def with_splitting(
 
 
 def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dim: str
-) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills members of these arrays: each of them gets one manifest.
+    config: icechunk.RepositoryConfig, plans: Iterable[tuple[str, IngestPlan]]
+) -> icechunk.RepositoryConfig | None:
+    """The configuration for a commit that fills members: each gets one manifest. None if none is filled.
 
-    Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
+    Icechunk applies the first rule that fits, so these come before the known ones. They name the members:
     others stay split, including the one after a full one, which the next file adds to.
     """
+    rules: dict[ManifestSplitCondition, dict[Any, int]] = {}
+    for group, plan in plans:
+        full = [
+            f"{array.name}/{member.name}"
+            for array in plan.arrays.values() for member in array.members.values() if member.is_full
+        ]  # fmt: skip
+        if full:
+            rules[_path(group, _any_of(full))] = _along(WHOLE, plan.cube.dims[0])
+    if not rules:
+        return None
     manifest = config.manifest or ManifestConfig()
     existing = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    members = _any_of(f"{array.name}/{name}" for array in arrays for name in array.full_members)
-    rule = {_path(group, members): _along(re.escape(dim), WHOLE)}
-    manifest.splitting = ManifestSplittingConfig.from_dict(rule | existing)
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules | existing)
     config.manifest = manifest
     return config
 
@@ -416,8 +421,8 @@ def _any_of(names: Iterable[str]) -> str:
     return f"({'|'.join(map(re.escape, names))})"
 
 
-def _along(dims: str, size: int) -> dict[Any, int]:
-    return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
+def _along(size: int, *dims: str) -> dict[Any, int]:
+    return {ManifestSplitDimCondition.DimensionName(f"^{_any_of(dims)}$"): size}
 
 
 def _rules_of_arrays(
@@ -429,21 +434,16 @@ def _rules_of_arrays(
     """
     names: dict[int, list[str]] = {}
     for array in arrays:
-        if size := _steps_of(array, dim, references_a_manifest(len(arrays))):
+        steps = references = 0
+        for each in array.contributions:
+            if each.variable.ranges is not None and dim in each.variable.dims:
+                grid = each.variable.ranges.grid
+                steps, references = steps + grid[each.variable.dims.index(dim)], references + prod(grid)
+        if references:
+            size = max(1, references_a_manifest(len(arrays)) * steps // references)
             names.setdefault(size, []).append(array.name)
     rules = {}
     for last, size in enumerate(sorted(names, key=lambda size: len(names[size])), start=1 - len(names)):
         which = "[^/]+" if last == 0 else _any_of(names[size])
-        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(dim), size)
+        rules[_path(group, f"{which}/{MEMBER}")] = _along(size, dim)
     return rules
-
-
-def _steps_of(array: ArrayPlan, dim: str, limit: int) -> int:
-    """How many chunks along the dimension that grows have `limit` references; 0 if there are none."""
-    grids = [
-        (each.variable.ranges.grid, each.variable.dims.index(dim))
-        for each in array.contributions
-        if each.variable.ranges is not None and dim in each.variable.dims
-    ]
-    steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    return max(1, limit * steps // references) if references else 0

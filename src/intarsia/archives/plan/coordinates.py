@@ -151,8 +151,8 @@ def _encode_alike(
             said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
             return parts, plain | {"units": unit} | said
     raise IngestError(
-        f"the values of {name!r} cannot be concatenated: no unit since {epoch!r} holds them all exactly "
-        f"({argument('coordinate')} says where files belong along a dimension)"
+        f"the values of {name!r} cannot be concatenated: no unit since {epoch!r} holds them all exactly, "
+        f"or some are missing ({argument('coordinate')} says where files belong along a dimension)"
     )
 
 

@@ -247,15 +247,16 @@ def _axis(
     length = int(old.stop[:, k].max()) if len(old) else 0
     removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
     lengths = [file.steps(dim) for file in files]
-    variables, lacking = concat_variables(dim, files)
+    variables = concat_variables(dim, files)
+    lacking = [file.url for file in files if file.url not in variables]
     if lacking and dim in dataset.plain:
         text = f"it has no coordinate {dim!r}, but the dataset does ({_gives_coordinate(dim)})"
-        raise RefusedFilesError({file.url: text for file in lacking})
+        raise RefusedFilesError(dict.fromkeys(lacking, text))
     if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
         try:
-            coordinate = concat_coordinate(dim, variables, dataset)
+            coordinate = concat_coordinate(dim, list(variables.values()), dataset)
         except IngestError:
-            raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
+            raise RefusedFilesError(_incompatible_files(dim, variables, dataset)) from None
         parts = coordinate.parts
         old = parts[0][:0] if coordinate.before is None else np.delete(coordinate.before, removed)
         is_unordered = len(old) > 1 and not sort_direction(old)
@@ -295,16 +296,10 @@ def _gives_coordinate(dim: str) -> str:
     return f"{argument('dims', {dim: ...})} gives it one"
 
 
-def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
-    """A coordinate in every file that has it, and the files that lack it."""
-    found, absent = [], []
-    for file in files:
-        variable = file.variables.get(name)
-        if variable is None or variable.role != "concat":
-            absent.append(file)
-        else:
-            found.append(variable)
-    return found, absent
+def concat_variables(name: str, files: Sequence[ParsedFile]) -> dict[str, ParsedVariable]:
+    """A coordinate along the dimensions in every file that has it, by URL."""
+    found = ((file.url, file.variables.get(name)) for file in files)
+    return {url: each for url, each in found if each is not None and each.role == "concat"}
 
 
 def concat_coordinate(
@@ -323,17 +318,17 @@ def concat_coordinate(
 
 
 def _incompatible_files(
-    dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
+    dim: str, variables: Mapping[str, ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
     """The files whose coordinate is incompatible with that of the dataset and of all files before them."""
     problems: dict[str, str] = {}
     taken: list[ParsedVariable] = []
-    for file, variable in zip(files, variables, strict=True):
+    for url, variable in variables.items():
         try:
             concat_coordinate(dim, [*taken, variable], dataset)
             taken.append(variable)
         except IngestError as error:
-            problems[file.url] = str(error)
+            problems[url] = str(error)
     return problems
 
 

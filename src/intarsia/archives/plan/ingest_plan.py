@@ -303,28 +303,30 @@ def _plan_coordinates(
             continue
         if dataset.origin and (not is_known or not dataset.plain[name].ndim):
             raise WholeDatasetNeededError
-        refusal = conflict = ""
+        problem = ""
         if name in axes:
             found = axes[name].coordinate(dataset.plain[name].dtype if is_known else None)
-            conflict = "" if found is not None else "not every file has it"
+            if found is None:
+                problems[name] = "not every file has it"
+                continue
         else:
-            variables, lacking = concat_variables(name, files)
-            absent = {file.url for file in lacking}
-            having = [each for each in named if each.file.url not in absent]
+            variables = concat_variables(name, files)
+            having = [each for each in named if each.file.url in variables]
             try:
-                coordinate = concat_coordinate(name, variables, dataset, cube)
+                coordinate = concat_coordinate(name, list(variables.values()), dataset, cube)
             except IngestError as error:
-                refusal = str(error)
+                problem = str(error)
                 if not is_known:
-                    problems[name] = refusal
+                    problems[name] = problem
                     continue
                 coordinate, having = concat_coordinate(name, (), dataset, cube), []
             found, conflict = assemble_coordinate(coordinate, axes, having)
-        if dataset.origin and (found is None or found.unchanged_steps is None):
+            problem = problem or conflict
+        if dataset.origin and found.unchanged_steps is None:
             raise WholeDatasetNeededError
-        if refusal or conflict:
-            problems[name] = refusal or conflict
-        if found is not None and (not (refusal or conflict) or not dataset.is_new):
+        if problem:
+            problems[name] = problem
+        if not problem or not dataset.is_new:
             coordinates[name] = found
     return coordinates, problems
 
@@ -426,11 +428,6 @@ class ArrayPlan:
 
     encodings: dict[str, str] = field(default_factory=dict)
     """The member of every known encoding, by the encoding's digest."""
-
-    @property
-    def full_members(self) -> list[str]:
-        """Members that the contributions fill."""
-        return [member.name for member in self.members.values() if member.is_full]
 
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as a box of the array, for one of its variables."""
