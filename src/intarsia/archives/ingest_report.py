@@ -303,6 +303,8 @@ def shown_items(items: Sequence[str], limit: int | None = MAX_SHOWN_FILES) -> li
 
 def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
     """One report of several, about different datasets or batches."""
+    if len(reports) == 1:
+        return reports[0]
     files: dict[str, FileReport] = {}
     notes = DriftNotes()
     for report in reports:

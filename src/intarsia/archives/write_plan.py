@@ -128,18 +128,15 @@ class PlanWriter:
         logical = self._open(group, array)
         for member in array.members.values():
             if member.is_new:
-                created = self._member(f"{logical.group.path}/{member.name}", member)
+                described = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
+                # made with zarr, so that it is valid
+                created = zarr.Array.from_dict(logical.store_path / member.name, described)
                 logical.members.adopt(member.name, created)
                 document = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
                 documents.append((f"{created.path}/zarr.json", document))
             else:
                 logical.members[member.name].resize(tuple(member.shape))
         return logical
-
-    def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
-        """A new member, not stored yet; made with zarr, so that it is valid."""
-        document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
-        return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
 
     def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> None:
         """Fill the members of an array, and show them."""

@@ -327,8 +327,8 @@ class Expectations:
             text = f"{own.dtype} instead of {known.dtype}"
             self._note(file, "coordinate type", name, text, "counts as equal")
         if own.dtype.kind in "iuf" and known.dtype.kind in "iuf":
-            apart = float(np.abs(own.astype(np.float64) - known.astype(np.float64)).max(initial=0))
-            if 0 < apart < float(np.abs(np.diff(known)).min(initial=np.inf)) / 2:  # otherwise it is turned
+            apart = float(np.abs(own.astype("f8") - known).max(initial=0))
+            if 0 < apart < np.abs(np.diff(known)).min(initial=np.inf) / 2:  # otherwise it is turned
                 self._note(file, "noise", name, f"up to {apart:.3g} apart", "counts as equal")
 
     def _same(

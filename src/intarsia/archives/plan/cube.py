@@ -211,19 +211,16 @@ def place_files(
     stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
     names = list(dict.fromkeys([*ledger.variables, *variables]))
     entries = {url: int(numbers[i]) for url, i in known.items()}
-    refused: dict[str, str] = {}
-    while True:
-        taken = [file for file in files if file.url not in refused]
-        try:
-            axes = [_axis(k, taken, dataset, dims, old, stays, rules) for k in range(len(dims))]
-            cube = _make_cube(
-                taken, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries
-            )
-        except RefusedFilesError as error:
-            refused |= error.problems  # the axes are different without these
-        else:
-            cube.refused = refused
-            return cube
+    try:
+        axes = [_axis(k, files, dataset, dims, old, stays, rules) for k in range(len(dims))]
+        return _make_cube(files, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries)
+    except RefusedFilesError as error:
+        refused = error.problems
+    # the axes are different without these
+    taken = [file for file in files if file.url not in refused]
+    cube = place_files(taken, dataset, dims, removed, variables, rules, known)
+    cube.refused |= refused
+    return cube
 
 
 class RefusedFilesError(Exception):
@@ -387,15 +384,11 @@ def _make_cube(
     rows: list[Row] = []
     overlapping: set[int] = set()
     fresh = count(ledger.unread_files + len(kept_entries))
-    variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
-        positions = tuple(axis.positions[i] for axis in axes)
         number = known[file.url] if file.url in known else next(fresh)
-        position = FilePosition(file, number, positions)
-        data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
-        if data not in variables:
-            variables[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        regions = position.regions(variables[data])
+        position = FilePosition(file, number, tuple(axis.positions[i] for axis in axes))
+        data = [numbers[name] for name, v in file.variables.items() if v.role == "data" and name in numbers]
+        regions = position.regions(np.array(sorted(data), dtype=np.int64))
         if file.url in known:  # other files keep what they show
             left = [row._replace(box=part) for row in regions for part in stays.free(row.box)]
             if left != regions:
@@ -426,20 +419,16 @@ def _make_cube(
 
 
 def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:
-    url, moved = own.file.url, ""
     theirs = cube.file_regions.select(cube.file_regions.member == other)
     ends = zip(theirs.start.min(axis=0).tolist(), theirs.stop.max(axis=0).tolist(), strict=True)
     there = [axis.text(*each) for axis, each in zip(cube.axes, ends, strict=False)]
     here = [axis.text(*each) for axis, each in zip(cube.axes, own.box.bounds, strict=True)]
-    if other < len(cube.kept_entries):
-        known = ledger.locations[cube.kept_entries[other]]
-        (before, name), (after, new_name) = known.rsplit("/", 1), url.rsplit("/", 1)
-        if here == there and name == new_name:
-            call = f"intarsia.archives.relocate(store, {{'{before}/': '{after}/'}})"
-            call = advice(call, f"intarsia relocate STORE {before}/={after}/")
-            moved = f"; if it was only moved, {call} updates its references"
-    else:
-        known = next(each.file.url for each in cube.file_positions if each.number == other)
+    new = (each.file.url for each in cube.file_positions if each.number == other)
+    known = ledger.locations[cube.kept_entries[other]] if other < len(cube.kept_entries) else next(new)
+    moved = ""
+    if here == there and known.rsplit("/", 1)[-1] == own.file.url.rsplit("/", 1)[-1]:
+        relocate = advice("intarsia.archives.relocate", "intarsia relocate")
+        moved = f"; if the file was only moved, {relocate} updates its references"
     named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, here, strict=True))
     decided = f", {argument('order_by')} names a variable to decide instead" if here == there[:1] else ""
     return (

@@ -118,19 +118,13 @@ def align_axes(
     >>> align_axes(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
     [3, 2, 1]
     """
-    extra = [d for d, dim in enumerate(dims) if dim not in expected]
-    if any(values.shape[d] != 1 for d in extra):
+    stored = import_extra("xarray", "xarray").Variable(dims, values)
+    extra = [dim for dim in dims if dim not in expected]
+    if any(stored.sizes[dim] != 1 for dim in extra):
         return None
-    left = [dim for dim in dims if dim in expected]
-    seen = np.squeeze(values, axis=tuple(extra))
-    absent = [dim for dim in expected if dim not in left]
-    seen = seen[(..., *[None] * len(absent))]
-    left += absent
-    seen = seen.transpose([left.index(dim) for dim in expected])
-    for axis, dim in enumerate(expected):
-        if dim in positions and seen.shape[axis] == len(positions[dim]):
-            seen = np.take(seen, np.argsort(positions[dim]), axis=axis)
-    return seen
+    seen = stored.squeeze(extra).set_dims(expected)
+    turned = {dim: np.argsort(steps) for dim, steps in positions.items() if seen.sizes.get(dim) == len(steps)}
+    return np.asarray(seen.isel(turned).values)
 
 
 def difference(own: Values, expected: Values) -> str:
