@@ -246,8 +246,8 @@ def ingest(
     if request.group == ALL:
         ingestion.split_groups()
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
-    # lists give their order, or a function combines all of their attributes.
-    together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
+    # lists give their order.
+    together = dry_run or not request.dims or bool(places)
     batches = ingestion.batches(len(urls) if together else batch, progress, bounded=not together)
     return ingestion.preview(batches) if dry_run else ingestion.commit(batches, message)
 
@@ -258,7 +258,7 @@ def _check_choices(arguments: Mapping[str, Any]) -> None:
         kinds = (annotation, *get_args(annotation))
         words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
         value = arguments.get(name)
-        if words and value not in words and not callable(value) and not (value is None and NoneType in kinds):
+        if words and value not in words and not (value is None and NoneType in kinds):
             listed = ", ".join(map(repr, words))
             raise IngestError(f"{argument(name, value)} is not one of {listed}")
 

@@ -27,10 +27,8 @@ WHOLE = ""
 """Stands for the dataset among the names of its variables."""
 
 
-Rule = (
-    Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"] | Callable[..., dict[str, Any]]
-)
-"""A rule of xarray's, or a function of a list of attributes."""
+Rule = Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"]
+"""A rule of xarray's."""
 
 
 class AttributeMerger:
@@ -41,8 +39,8 @@ class AttributeMerger:
 
     def __init__(self, rule: Rule, dataset: Dataset, array_of: Callable[[str], str]) -> None:
         self._rule, self._array_of = rule, array_of
-        self._seen: dict[str, list[dict[str, Any]]] = {}
-        """What the rule made of the attributes; for a function, all of them."""
+        self._seen: dict[str, dict[str, Any]] = {}
+        """What the rule made of the attributes."""
         self._source: dict[str, str] = {}
         """The first file whose attributes were added."""
         self._dropped: dict[str, set[str]] = {}
@@ -66,7 +64,7 @@ class AttributeMerger:
     def check(self, file: ParsedFile) -> None:
         """Raises `IngestError` if the rule refuses a file."""
         for name, own in self._of(file).items():
-            (known,) = self._seen.get(name, [own])
+            known = self._seen.get(name, own)
             for key in dict.fromkeys((*known, *own)):
                 texts = [repr(each[key]) if key in each else "absent" for each in (own, known)]
                 may_lack = self._rule == "no_conflicts" and "absent" in texts
@@ -84,13 +82,11 @@ class AttributeMerger:
 
     def _combine(self, name: str, own: dict[str, Any], source: str) -> None:
         if name not in self._seen:
-            self._source[name], self._seen[name] = source, [{} if self._rule == "drop" else own]
-        elif callable(self._rule):
-            self._seen[name].append(own)
+            self._source[name], self._seen[name] = source, {} if self._rule == "drop" else own
         elif self._rule == "no_conflicts":
-            self._seen[name] = [own | self._seen[name][0]]
+            self._seen[name] = own | self._seen[name]
         elif self._rule == "drop_conflicts":
-            (known,), dropped = self._seen[name], self._dropped.setdefault(name, set())
+            known, dropped = self._seen[name], self._dropped.setdefault(name, set())
             for key, value in own.items():
                 if key in known and not is_same(known[key], value):
                     del known[key]
@@ -100,14 +96,7 @@ class AttributeMerger:
 
     def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
-        if name not in self._seen:
-            return dict(attrs)
-        found = self._seen[name][0]
-        if callable(self._rule):
-            try:
-                found = dict(self._rule(list(self._seen[name]), context=None))
-            except Exception as error:
-                raise IngestError(f"{argument('combine_attrs', self._rule)} failed: {error}") from error
+        found = self._seen.get(name, attrs)
         return {key: value for key, value in attrs.items() if key in KEPT} | found
 
     def dropped(self) -> dict[str, list[str]]:

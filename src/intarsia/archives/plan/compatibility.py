@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.cf import CFDecoding, json_attributes
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Role, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger
+from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger, Rule
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
@@ -51,8 +51,8 @@ class IngestRules:
     nulls: bool = False
     """Whether missing values of new arrays become null; an existing array stays as it is."""
 
-    combine_attrs: Any = "override"
-    """What happens to attributes that differ between files: a rule of xarray's, or a function."""
+    combine_attrs: Rule = "override"
+    """What happens to attributes that differ between files: a rule of xarray's."""
 
     schema: Schema | None = None
     """What the caller declared; files are checked against it."""
@@ -123,10 +123,8 @@ class Expectations:
         """What is expected of them, by array."""
         self.units: dict[str, str] = {}
         """The units of variables, empty if they have none; any are allowed for those that are not here."""
-        self.concat: dict[str, ExpectedCoordinate] = {}
-        """Coordinates along the dimensions that grow."""
-        self.static: dict[str, ExpectedCoordinate] = {}
-        """Variables that are the same in all files."""
+        self.coordinates: dict[tuple[Role, str], ExpectedCoordinate] = {}
+        """Coordinates along the dimensions that grow, and variables that are the same in all files."""
         self.requested = variables or ()
         self.attributes: AttributeMerger | None = None
         if rules.combine_attrs in REFUSING:
@@ -159,9 +157,8 @@ class Expectations:
             if not parts:  # those of a stack may differ in their units
                 self.units[name] = units_of(logical.group.attrs)
         for name in dataset.plain:
-            grows = bool(set(dims) & set(dataset.dims(name)))
-            known = ExpectedCoordinate(dataset.variable(name, "concat" if grows else "static"), DATASET)
-            (self.concat if grows else self.static)[name] = known
+            role: Role = "concat" if set(dims) & set(dataset.dims(name)) else "static"
+            self.coordinates[role, name] = ExpectedCoordinate(dataset.variable(name, role), DATASET)
 
     def array_of(self, name: str) -> str:
         """The array that shows a variable."""
@@ -217,7 +214,7 @@ class Expectations:
     def _rename_invented(self, file: ParsedFile) -> None:
         """Give axes without names the names of the dataset: they depend on everything else in a file."""
         for name, variable in file.variables.items():
-            other = self.static.get(name) or self.concat.get(name)
+            other = self.coordinates.get(("static", name)) or self.coordinates.get(("concat", name))
             dims = () if other is None else other.variable.dims
             known = self.data.get(self.array_of(name))
             with_names_of(variable, dims if known is None else known.dims, self.dims)
@@ -232,11 +229,13 @@ class Expectations:
         """Refuse a file that has a variable of the dataset in a form that cannot be read."""
         arrays = {*self.data, *map(self.array_of, data)}
         for name, why in file.left_out.items():
-            if self.array_of(name) in arrays or name in self.concat or name in self.requested:
+            is_known = self.array_of(name) in arrays or ("concat", name) in self.coordinates
+            if is_known or name in self.requested:
                 raise IngestError(f"its variable {name!r} cannot be read: {why}")
 
     def _check_missing(self, data: Mapping[str, ParsedVariable]) -> None:
-        expected = [*self.names, *(name for name in self.requested if name not in self.static)]
+        named = (name for name in self.requested if ("static", name) not in self.coordinates)
+        expected = [*self.names, *named]
         absent = sorted({name for name in expected if name not in data})
         if absent:
             raise IngestError(
@@ -248,10 +247,15 @@ class Expectations:
     def _check_units(self, file: ParsedFile) -> None:
         """Refuse other units and calendars of coordinates; if requested, units are converted."""
         for name, variable in list(file.variables.items()):
-            own, is_time = units_of(variable.attrs), has_time_units(variable.attrs)
-            if variable.role == "concat" and name in self.concat:
-                known, source = self.concat[name]
-                units = units_of(known.attrs)
+            if (variable.role, name) not in self.coordinates:
+                continue
+            known, source = self.coordinates[variable.role, name]
+            own, is_time, units = (
+                units_of(variable.attrs),
+                has_time_units(variable.attrs),
+                units_of(known.attrs),
+            )
+            if variable.role == "concat":
                 if is_time and has_time_units(known.attrs):
                     calendars = (calendar_of(each.attrs) for each in (variable, known))
                     for kind, ours, theirs in (("calendar", *calendars), ("time units", own, units)):
@@ -260,18 +264,11 @@ class Expectations:
                             self._note(file, kind, name, text, "the times are the same")
                 elif own != units:
                     text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
-                    option = reconcile.conversion_option(own, units)
-                    if not self.rules.convert_units:
-                        raise IngestError(f"{text} ({option})" if option else text)
-                    try:
-                        reconcile.convert_coordinate(file, name, units)
-                    except IngestError as error:
-                        raise IngestError(f"{text}: {error}") from error
-            elif self.rules.convert_units and variable.role == "static" and name in self.static:
-                units = units_of(self.static[name].variable.attrs)
-                if own != units:
-                    with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
-                        reconcile.convert_coordinate(file, name, units)
+                    self._check_conversion(text, own, units)
+                    reconcile.convert_coordinate(file, name, units)
+            elif self.rules.convert_units and own != units:
+                with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
+                    reconcile.convert_coordinate(file, name, units)
 
     def _check_grid(self, file: ParsedFile) -> None:
         """Refuse coordinates that should be the same everywhere, but differ; turned axes are noted."""
@@ -281,14 +278,14 @@ class Expectations:
         static = {
             name: variable
             for name, variable in file.variables.items()
-            if variable.role == "static" and name in self.static and variable.values is not None
+            if variable.role == "static" and ("static", name) in self.coordinates
         }
         circular = {name for name, variable in static.items() if reconcile.is_longitude(name, variable.attrs)}
         circular |= {str(static[name].attrs.get("bounds")) for name in circular}
         turned: dict[str, Ints] = {}
         # axes first: other variables along them are turned with them
         for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
-            known, source = self.static[name]
+            known, source = self.coordinates["static", name]
             if not turned and variable.dims == known.dims and same_values(variable.loaded, known.loaded):
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
@@ -376,22 +373,25 @@ class Expectations:
     ) -> CFDecoding:
         """How numbers in other units become values, if that is allowed."""
         ignore, done, target = argument("units", "ignore"), "converted on reading", self.units[name]
-        text = f"{name!r} has the units {units!r}, but {source} has {target!r}"
         if self.rules.units == "ignore":
             done = f"kept as they are ({ignore})"
-        elif self.rules.convert_units:
-            try:
-                decoding = decoding.converted(reconcile.conversion(units, target))
-            except IngestError as error:
-                raise IngestError(f"{text}: {error}") from error
-            self.converted.add((file.url, name))
         else:
-            convert = reconcile.conversion_option(units, target)
-            raise IngestError(
-                f"{text} ({convert + ', ' if convert else ''}{ignore} keeps the numbers as they are)"
-            )
+            text = f"{name!r} has the units {units!r}, but {source} has {target!r}"
+            self._check_conversion(text, units, target, f"{ignore} keeps the numbers as they are")
+            decoding = decoding.converted(reconcile.conversion(units, target))
+            self.converted.add((file.url, name))
         self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
         return decoding
+
+    def _check_conversion(self, text: str, own: str, target: str, *others: str) -> None:
+        """Refuse units that are not to be converted, or cannot be; `others` are other options, in words."""
+        if not self.rules.convert_units:
+            options = [each for each in (reconcile.conversion_option(own, target), *others) if each]
+            raise IngestError(text + (f" ({', '.join(options)})" if options else ""))
+        try:
+            reconcile.conversion(own, target)
+        except IngestError as error:
+            raise IngestError(f"{text}: {error}") from error
 
     def _fits(self, own: Mapping[str, int], known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
@@ -412,10 +412,8 @@ class Expectations:
         if self.attributes is not None:
             self.attributes.add(file)
         for name, variable in file.variables.items():
-            if variable.role == "static" and variable.values is not None:
-                self.static.setdefault(name, ExpectedCoordinate(variable, file.url))
-            elif variable.role == "concat":
-                self.concat.setdefault(name, ExpectedCoordinate(variable, file.url))
+            if variable.role != "data":
+                self.coordinates.setdefault((variable.role, name), ExpectedCoordinate(variable, file.url))
 
 
 def _axes(sizes: Mapping[str, int]) -> str:

@@ -234,15 +234,13 @@ def _make_plan(
         if name in dataset.logical_groups or name in held
     }
     stacked = {part: place for part, place in expectations.stacked.items() if place[0] in arrays}
-    static = {
-        name: variable
-        for file in reversed([*declared, *files])
-        for name, variable in file.variables.items()
-        if variable.role == "static" and name not in dataset.plain and name not in expectations.dropped
+    everything = (each for file in (*declared, *files) for each in file.variables.items())
+    static = {name for name, v in everything if v.role == "static"} - dataset.plain.keys()
+    plain |= {
+        name: PlainArray(known.dims, known.attrs, known.loaded)  # what files are turned to match
+        for (role, name), (known, _) in expectations.coordinates.items()
+        if role == "static" and name in static - expectations.dropped.keys()
     }
-    for name in static.keys() & expectations.static.keys():  # what files are turned to match
-        static[name] = expectations.static[name].variable
-    plain |= {name: PlainArray(each.dims, each.attrs, each.loaded) for name, each in static.items()}
     for array, stack in rules.stacks.items():
         if array in arrays and stack.dim not in dataset.plain:
             plain[stack.dim] = PlainArray((stack.dim,), {}, stack.labels)
