@@ -39,8 +39,6 @@ MODERN = frozenset((STANDARD, "proleptic_gregorian"))
 
 REFORM = np.datetime64("1582-10-15", "s")
 
-FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
-
 
 @dataclass(frozen=True, slots=True)
 class ConcatCoordinate:
@@ -140,20 +138,19 @@ def _encode_alike(
         everything.dtype.kind != "M" or bool((everything.astype("M8[s]") < REFORM).any())
     ):
         raise IngestError(f"{mixture}, and these two differ before {REFORM.astype('M8[D]')}")
-    step, epoch = units[0].split(" since ", 1)
-    for candidate in _finer(step):
-        unit = f"{candidate} since {epoch}"
-        encoded = _exact(coder, everything, unit, calendar)
-        if encoded is not None:
-            cuts = np.cumsum([len(part) for part in times])[:-1]
-            cut = zip(np.split(encoded, cuts), unpacked, strict=True)
-            parts = [values.reshape(part.shape) for values, part in cut]
-            said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
-            return parts, plain | {"units": unit} | said
-    raise IngestError(
-        f"the values of {name!r} cannot be concatenated: no unit since {epoch!r} holds them all exactly, "
-        f"or some are missing ({argument('coordinate')} says where files belong along a dimension)"
-    )
+    encoding = {"units": units[0], "calendar": calendar, "dtype": np.dtype("i8")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that xarray takes a finer unit, which holds them exactly
+        encoded = coder.encode(xr.Variable(("n",), everything, {}, encoding))
+    if not bool((coder.decode(encoded).values == everything).all()):
+        raise IngestError(
+            f"the values of {name!r} cannot be concatenated: no unit like {units[0]!r} holds them all "
+            f"exactly, or some are missing ({argument('coordinate')} says where files belong along a dimension)"
+        )
+    cuts = np.cumsum([len(part) for part in times])[:-1]
+    cut = zip(np.split(encoded.values, cuts), unpacked, strict=True)
+    said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
+    return [part.reshape(own.shape) for part, own in cut], plain | {"units": encoded.attrs["units"]} | said
 
 
 def _texts(words: Iterable[str]) -> str:
@@ -174,30 +171,6 @@ def are_comparable(calendars: Iterable[str]) -> bool:
     """
     named = set(calendars)
     return len(named) == 1 or named <= MODERN
-
-
-def _finer(step: str) -> list[str]:
-    unit = step.strip().lower()
-    unit = unit if unit.endswith("s") else unit + "s"
-    start = FINER.index(unit) if unit in FINER else 0
-    return list(FINER[start:])
-
-
-def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -> np.ndarray[Any, Any] | None:
-    """Times as whole numbers of a unit; None if they are not whole.
-
-    The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
-    anything was lost.
-    """
-    xr = import_extra("xarray", "xarray")
-    variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
-    encoded = np.asarray(coder.encode(variable).values)
-    whole = np.rint(encoded)
-    if not bool(np.array_equal(encoded, whole)) or bool((np.abs(whole) >= 2.0**53).any()):
-        return None
-    attrs = {"units": units, "calendar": calendar}
-    back = np.asarray(coder.decode(xr.Variable(("n",), whole.astype("i8"), attrs)).values)
-    return whole.astype("i8") if bool((back == times).all()) else None
 
 
 def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
