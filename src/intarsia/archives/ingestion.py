@@ -15,9 +15,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from fnmatch import fnmatchcase
 from functools import partial
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -69,6 +68,7 @@ from intarsia.archives.write_plan import PlanWriter, UncommittedChange, with_spl
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError, argument
+from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import reopen_without_cache, with_containers
@@ -820,39 +820,19 @@ def remove(
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
-    """The ledger entries of the files that were named."""
-    known = {url: i for i, url in enumerate(ledger.locations)}
+    """The ledger entries of the files that were named; globs are those of `ingest`."""
+    known = {unquote(url): i for i, url in enumerate(ledger.locations)}
+    listing = SimpleNamespace(list=lambda **_: [[{"path": name} for name in known]])
     found: dict[int, None] = {}
     for name in named:
         text = os.fspath(name)
-        url = url_of(text)
-        hits = [i for i in [known.get(url)] if i is not None]
+        path = unquote(url_of(text))
+        hits = [path] if path in known else []
         if not hits and WILDCARDS.search(text):
-            pattern = _names(url)
-            hits = [i for each, i in known.items() if _matches(_names(each), pattern)]
+            hits = list(import_extra("obspec_utils.glob", "virtual").glob(listing, path))
         if not hits:
             raise IngestError(
                 f"{text} is not a source of the dataset, which has {count_text(len(known), 'file')}"
             )
-        found |= dict.fromkeys(hits)
+        found |= dict.fromkeys(known[hit] for hit in hits)
     return list(found)
-
-
-def _names(url: str) -> list[str]:
-    return unquote(url).split("/")
-
-
-def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path matches a glob, both as lists of names: as in `ingest`, only `**` leads into folders.
-
-    >>> [_matches(["data", *below], ["data", "*"]) for below in (["a.nc"], ["old", "a.nc"])]
-    [True, False]
-    >>> [_matches(["data", *below], ["data", "**", "*.nc"]) for below in (["a.nc"], ["old", "a.nc"])]
-    [True, True]
-    """
-    if not patterns:
-        return not names
-    first, *rest = patterns
-    if first == "**":
-        return any(_matches(names[i:], rest) for i in range(len(names) + 1))
-    return bool(names) and fnmatchcase(names[0], first) and _matches(names[1:], rest)

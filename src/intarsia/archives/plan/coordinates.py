@@ -145,7 +145,7 @@ def _encode_alike(
     if not bool((coder.decode(encoded).values == everything).all()):
         raise IngestError(
             f"the values of {name!r} cannot be concatenated: no unit like {units[0]!r} holds them all "
-            f"exactly, or some are missing ({argument('coordinate')} says where files belong along a dimension)"
+            f"exactly, or some are missing ({argument('coordinate')} says where files belong)"
         )
     cuts = np.cumsum([len(part) for part in times])[:-1]
     cut = zip(np.split(encoded.values, cuts), unpacked, strict=True)
