@@ -96,8 +96,8 @@ class AttributeMerger:
 
     def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
-        found = self._seen.get(name, attrs)
-        return {key: value for key, value in attrs.items() if key in KEPT} | found
+        kept = {key: value for key, value in attrs.items() if key in KEPT}
+        return kept | self._seen.get(name, dict(attrs))
 
     def dropped(self) -> dict[str, list[str]]:
         """The attributes on which files disagreed, by name."""

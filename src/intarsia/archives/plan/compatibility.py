@@ -114,9 +114,9 @@ class Expectations:
         self.dims, self.rules = dims, rules
         self.stacked = dict(dataset.ledger.stacked)
         """For every stacked variable: the array, and the step of its first axis."""
-        for array, stack in rules.stacks.items():
-            stack.check(array, dataset)
-            self.stacked |= {part: (array, step) for step, part in enumerate(stack.parts)}
+        for array, named in rules.stacks.items():
+            named.check(array, dataset)
+            self.stacked |= {part: (array, step) for step, part in enumerate(named.parts)}
         self.names: dict[str, None] = {}
         """The data variables that files are expected to have."""
         self.data: dict[str, ExpectedVariable] = {}

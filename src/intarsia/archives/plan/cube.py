@@ -255,8 +255,8 @@ def _axis(
         except IngestError:
             raise RefusedFilesError(_incompatible_files(dim, variables, dataset)) from None
         parts = coordinate.parts
-        old = parts[0][:0] if coordinate.before is None else np.delete(coordinate.before, removed)
-        is_unordered = len(old) > 1 and not sort_direction(old)
+        before = parts[0][:0] if coordinate.before is None else np.delete(coordinate.before, removed)
+        is_unordered = len(before) > 1 and not sort_direction(before)
         in_file_order = (
             rules.file_order
             and len(dims) == 1
@@ -264,9 +264,9 @@ def _axis(
         )
         _refuse(_value_problems(dim, files, coordinate, may_repeat=in_file_order))
         if in_file_order or not parts:
-            axis = append_axis(dim, len(old), lengths, np.concatenate([old, *parts]))
+            axis = append_axis(dim, len(before), lengths, np.concatenate([before, *parts]))
         else:
-            axis = union_axis(dim, old, parts, rules.tolerance, dataset.origin)
+            axis = union_axis(dim, before, parts, rules.tolerance, dataset.origin)
         axis.count_removed(removed)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and (in_file_order or not axis.goes_behind(END_STEPS)):

@@ -235,11 +235,12 @@ def _make_plan(
     }
     stacked = {part: place for part, place in expectations.stacked.items() if place[0] in arrays}
     everything = (each for file in (*declared, *files) for each in file.variables.items())
-    static = {name for name, v in everything if v.role == "static"} - dataset.plain.keys()
+    static = {name for name, v in everything if v.role == "static"}
+    static -= dataset.plain.keys() | expectations.dropped.keys()
     plain |= {
         name: PlainArray(known.dims, known.attrs, known.loaded)  # what files are turned to match
         for (role, name), (known, _) in expectations.coordinates.items()
-        if role == "static" and name in static - expectations.dropped.keys()
+        if role == "static" and name in static
     }
     for array, stack in rules.stacks.items():
         if array in arrays and stack.dim not in dataset.plain:
@@ -494,7 +495,7 @@ def plan_array(
         for own, piece in pieces:
             axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
             where = tuple(
-                tuple(part for span in spans for inner in own[dim] if (part := span.through(inner)))
+                tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)))
                 if dim in own
                 else spans
                 for dim, spans in places.items()
