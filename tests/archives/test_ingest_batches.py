@@ -148,8 +148,8 @@ def test_any_archive_in_batches_is_as_in_one_go(described, size, data):
         whole = intarsia.ingest(paths, "memory://", concat_dim="time")
         report = intarsia.ingest(paths, "memory://", concat_dim="time", batch=size)
         xr.testing.assert_identical(opened(report.repository), opened(whole.repository))
-        assert [(file.url, file.start, file.steps) for file in report.files] == [
-            (file.url, file.start, file.steps) for file in whole.files
+        assert [(file.url, file.status) for file in report.files] == [
+            (file.url, file.status) for file in whole.files
         ]
         assert not intarsia.verify(intarsia.open(report.repository, "v"))
 

@@ -405,7 +405,7 @@ def test_a_commit_while_the_repository_is_configured_makes_another_plan(tmp_path
 
     monkeypatch.setattr(ingestion, "with_containers", interrupted)
     report = intarsia.ingest(second, repo, concat_dim="time")
-    assert [(file.status, file.start) for file in report.files] == [("added", 1)]
+    assert [file.status for file in report.files] == ["added"]
     expected = np.concatenate([values[0], more[0], values[1]])
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], expected)
 
@@ -447,7 +447,7 @@ def test_the_array_stays_a_logical_array_like_any_other(tmp_path):
         ({"errors": "ignore"}, "errors="),
         ({"missing": "nan"}, "missing="),
         ({"units": "any"}, "units="),
-        ({"dtype": "f4"}, "name the variables"),
+        ({"dtype": "f4"}, "give the types of variables"),
     ],
 )
 def test_options_are_checked_first(tmp_path, options, message):

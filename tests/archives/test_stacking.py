@@ -49,6 +49,16 @@ def test_bands_with_their_own_packing_are_one_array(tmp_path):
     assert intarsia.ingest(paths, report.repository, **options).snapshot_id is None
 
 
+def test_the_dataset_knows_what_it_stacks(tmp_path):
+    paths = [scene(tmp_path / f"{time}.nc", time) for time in range(2)]
+    stack = {"CMI": ("band", BANDS)}
+    repo = intarsia.ingest(paths[0], "memory://", concat_dim="time", stack=stack).repository
+    report = intarsia.ingest(paths[1], repo, concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia").load()
+    assert set(found.data_vars) == {"CMI"}
+    np.testing.assert_array_equal(found.CMI.isel(time=[1]), stacked(paths[1]))
+
+
 def test_a_missing_band_is_a_hole_and_replaced_files_lose_theirs(tmp_path):
     paths = [scene(tmp_path / "0.nc", 0), scene(tmp_path / "1.nc", 1, BANDS[1:])]
     stack = {"CMI": ("band", {1: "C01", 2: "C02", 3: "C03"})}
@@ -97,14 +107,14 @@ def test_what_cannot_be_stacked_is_refused(tmp_path):
         )
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time", stack=stack)
     scene(tmp_path / "1.nc", 1)
-    with pytest.raises(IngestError, match="the dataset does not stack 2 variables along 'band'"):
+    with pytest.raises(IngestError, match=r"the dataset stacks \['C01', 'C02', 'C03'\] along 'band'"):
         intarsia.ingest(
             tmp_path / "1.nc", report.repository, concat_dim="time", stack={"CMI": ("band", BANDS[:2])}
         )
     other = xr.Dataset({"C01": ("time", [1.0]), "C02": (("time", "z"), [[1.0, 2.0]])}, {"time": [0]})
     other.to_netcdf(tmp_path / "2.nc")
     with pytest.raises(
-        IngestError, match=r"'C02' has the axes \(time=1, z=2\), but 'C01', with which it is stacked"
+        IngestError, match=r"'C02' has the axes \(time=1, z=2\), but 'C01' of .*2\.nc has \(time=…\)"
     ):
         intarsia.ingest(
             tmp_path / "2.nc", "memory://", concat_dim="time", stack={"CMI": ("band", ["C01", "C02"])}

@@ -244,8 +244,8 @@ def test_files_that_moved(tmp_path):
     os.rename(tmp_path / "old", tmp_path / "new")
     with pytest.raises(IngestError) as error:
         intarsia.ingest(tmp_path / "new/0.nc", repo, concat_dim="time")
-    call = re.search(r"intarsia\.archives\.relocate\(store, \{[^}]*\}\)", str(error.value)).group()
-    moved = eval(call, {"intarsia": intarsia, "store": repo})
+    assert "if the file was only moved, intarsia.archives.relocate updates" in str(error.value)
+    moved = intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "new"})
     assert intarsia.ingest(tmp_path / "new/0.nc", moved.repository, concat_dim="time").summary.endswith(
         "1 unchanged"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -99,17 +99,6 @@ class Dataset:
                 return None
         dataset.origin = axis.shape[0] - END_STEPS
         return dataset
-
-    def in_session(self, store: Any, path: str) -> Dataset:
-        """The same dataset in another session of the same snapshot: its arrays are written through that."""
-        group = dataset_group(store, path)
-        if group is None:
-            return self
-        arrays = {
-            name: LogicalArrayHandle(open_group(group, name, "r+"), handle.manifest)
-            for name, handle in self.logical_groups.items()
-        }
-        return replace(self, logical_groups=arrays)
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The attributes of everything in it, by name; an empty name stands for the dataset itself."""

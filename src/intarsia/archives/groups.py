@@ -11,6 +11,7 @@ from intarsia.archives.ingest_report import refusal_text
 from intarsia.archives.parse import failure_text, format_of, no_variables_text
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.write_plan import write_plain
+from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class Groups:
             else:
                 loading = replace(request, group=path, load=(*request.load, *names))
                 without_data[path] = _parsed(file.url, sources, loading) if names else file
-        return cls(with_data, without_data, unreadable)
+        groups = cls(with_data, without_data, unreadable)
+        if not with_data:
+            nothing = {file.url: no_variables_text(groups.left_out) for file in list(firsts.values())[:1]}
+            raise IngestError(refusal_text(unreadable or nothing, len(urls)))
+        return groups
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -92,13 +97,6 @@ class Groups:
                         write_plain(group, name, grown)
                 elif name not in group:
                     write_plain(group, name, PlainArray(variable.dims, variable.attrs, variable.loaded))
-
-    def no_data_text(self, urls: Sequence[str]) -> str:
-        """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
-        if self.unreadable:
-            return refusal_text(self.unreadable, len(urls))
-        url = next((file.url for file in self.without_data.values()), urls[0])
-        return f"{url}: {no_variables_text(self.left_out)}"
 
 
 def _parsed(url: str, sources: Sources, request: ParseRequest) -> ParsedFile:

@@ -170,19 +170,13 @@ def find_coordinate_sources(
     return sources, [each.name for each in sources.values() if isinstance(each, from_variable)]
 
 
-def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
+def check_dtypes(dtypes: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]:
     """The requested data types, by variable."""
-    if dtype is None:
-        return {}
-    if not isinstance(dtype, Mapping):
-        if request.variables is None:
-            example = argument("dtype", {"name": "float32"})
-            raise IngestError(f"name the variables that a dtype is for: {example}")
-        dtype = dict.fromkeys(request.variables, dtype)
     try:
-        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
-    except TypeError as error:
-        raise IngestError(f"{argument('dtype')}: {error}") from error
+        return {name: np.dtype(dtype) for name, dtype in dict(dtypes or {}).items()}
+    except (TypeError, ValueError) as error:
+        example = argument("dtype", {"name": "float32"})
+        raise IngestError(f"give the types of variables, as in {example}: {error}") from error
 
 
 def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
@@ -220,27 +214,22 @@ def find_concat_dims(
     dims: dict[str, None] = {}
     axes: dict[str, None] = {}
     for file in files:
-        mentioned = {
-            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
-        }
-        for variable in file.variables.values():
+        attributes = [variable.attrs for variable in file.variables.values()]
+        mentioned = {name for attrs in attributes for name in str(attrs.get("coordinates", "")).split()}
+        for name, variable in file.variables.items():
             if variable.role == "data":
                 axes |= dict.fromkeys(variable.sizes)
-        for name, variable in file.variables.items():
-            is_axis = variable.dims == (name,)
             is_scalar = not variable.dims and (name in mentioned or has_time_units(variable.attrs))
-            if variable.values is None or not (is_axis or is_scalar):
+            if variable.values is None or not (is_scalar or variable.dims == (name,)):
                 continue
             first = seen.setdefault(name, variable)
             if convert_units:
                 with suppress(IngestError):
                     variable = in_units(variable, units_of(first.attrs))
             own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
-            same = units_of(variable.attrs) == units_of(first.attrs)
-            if (
-                not same
-                or indices_in_expected(own, other, tolerance, is_longitude(name, variable.attrs)) is None
-            ):
+            circle = is_longitude(name, variable.attrs)
+            is_same = units_of(variable.attrs) == units_of(first.attrs)
+            if not is_same or indices_in_expected(own, other, tolerance, circle) is None:
                 dims[name] = None
     scalars = [name for name in dims if name not in axes]
     return (*scalars, *(dim for dim in axes if dim in dims))
@@ -265,29 +254,24 @@ def assign_roles(file: ParsedFile, request: ParseRequest) -> ParsedFile | None:
 
 @dataclass(frozen=True, eq=False)
 class StackedVariables:
-    """One array made of several variables.
+    """Several variables that one array is made of.
 
-    >>> StackedVariables.of("CMI", ("band", ["CMI_C01", "CMI_C02"])).parts
-    {'CMI_C01': 0, 'CMI_C02': 1}
     >>> StackedVariables.of("CMI", ("band", {7: "CMI_C07", 13: "CMI_C13"})).labels.tolist()
     [7, 13]
     """
 
-    array: str
-    """Its name."""
-
     dim: str
     """The new dimension, which comes first."""
 
-    parts: dict[str, int]
-    """The variables, and the step of each."""
+    parts: list[str]
+    """The variables, one for each step."""
 
     labels: np.ndarray[Any, Any]
     """The coordinate of the new dimension."""
 
     @classmethod
     def of(cls, array: str, value: Any) -> StackedVariables:
-        """What a caller gave: a dimension and names of variables, or names by coordinate."""
+        """What a caller gave for an array: a dimension and names of variables, or names by coordinate."""
         try:
             dim, parts = value
             names = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
@@ -300,45 +284,27 @@ class StackedVariables:
                 f"{argument('stack', {array: value})}: give a dimension and variables, as in "
                 "{'CMI': ('band', ['CMI_C01', 'CMI_C02'])} or {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'})}"
             )
-        if labels.dtype.kind == "U":
-            labels = labels.astype(np.dtypes.StringDType())
-        return cls(array, dim, {name: i for i, name in enumerate(names)}, labels)
+        return cls(dim, names, labels.astype(np.dtypes.StringDType()) if labels.dtype.kind == "U" else labels)
 
-    def is_new(self, dataset: Dataset) -> bool:
-        """Whether its coordinate has to be written; an error if the dataset has a different one."""
-        if self.dim not in dataset.plain:
-            return True
-        values = dataset.values(self.dim)
-        if values.tolist() != self.labels.tolist():
+    def check(self, array: str, dataset: Dataset) -> None:
+        """Refuse to stack other variables than those that the dataset has in an array."""
+        logical, labels = dataset.logical_groups.get(array), self.labels.tolist()
+        known = dataset.values(self.dim).tolist() if self.dim in dataset.plain else labels
+        first = self.dim if logical is None else (logical.manifest.dimension_names or ("",))[0]
+        if known != labels or first != self.dim:
             raise IngestError(
-                f"the dataset stacks {values.tolist()} along {self.dim!r}, not {self.labels.tolist()}"
+                f"the dataset stacks {known} along {first!r}, and not {labels} along {self.dim!r}"
             )
-        return False
-
-
-def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:
-    """The stacks of a dataset, by the name of each variable in them."""
-    stacks: dict[str, StackedVariables] = {}
-    for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
-        names = dataset.logical_groups[array].manifest.dimension_names or ("",)
-        labels = dataset.values(str(names[0]))
-        # a variable that no file has yet has a step, but no known name
-        parts = {f"{array}[{step}]": step for step in range(len(labels))}
-        steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
-        parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps
-        stacks |= dict.fromkeys(parts, StackedVariables(array, str(names[0]), parts, labels))
-    return stacks
 
 
 def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, StackedVariables]:
-    """The stacks that a caller named, by the name of each variable in them."""
-    by_variable: dict[str, StackedVariables] = {}
-    for array, value in (stacks or {}).items():
-        stack = StackedVariables.of(array, value)
+    """The stacks that a caller named, by array."""
+    checked = {array: StackedVariables.of(array, value) for array, value in (stacks or {}).items()}
+    owners: dict[str, str] = {}
+    for array, stack in checked.items():
         for part in stack.parts:
-            if part in by_variable:
+            if owners.setdefault(part, array) != array:
                 raise IngestError(
-                    f"{argument('stack')}: {part!r} appears in both {by_variable[part].array!r} and {array!r}"
+                    f"{argument('stack')}: {part!r} appears in both {owners[part]!r} and {array!r}"
                 )
-            by_variable[part] = stack
-    return by_variable
+    return checked

@@ -15,7 +15,6 @@ from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
-    from intarsia.archives.parsed_file import ParseRequest
     from intarsia.archives.plan.axis_union import GrownAxis
     from intarsia.archives.plan.ingest_plan import Contribution, IngestPlan
 
@@ -33,7 +32,7 @@ MAX_SHOWN_NAMES = 3
 class FileReport:
     """What happened to one file.
 
-    >>> print(FileReport("file:///data/a.nc", "failed", reason="the file is empty"))
+    >>> print(FileReport("file:///data/a.nc", "failed", "the file is empty"))
     failed     file:///data/a.nc: the file is empty
     """
 
@@ -42,12 +41,6 @@ class FileReport:
 
     status: Status
     """`added`, `replaced`, `extended` (it was there and now shows more), `unchanged` or `failed`."""
-
-    start: int | None = None
-    """Its first step along the concatenation axis."""
-
-    steps: int = 0
-    """The number of steps it contributes."""
 
     reason: str = ""
     """Why it failed, or why parts of it were copied."""
@@ -130,10 +123,10 @@ class EncodingRuns(Listing[EncodingRun]):
 class IngestReport(Result):
     """What an ingest did, or in a dry run would do.
 
-    >>> report = IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
+    >>> report = IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "unchanged"),))
     >>> print(report.summary)
     nothing to do: 1 unchanged
-    >>> added = FileReport("file:///a.nc", "added", 0, 1)
+    >>> added = FileReport("file:///a.nc", "added")
     >>> print(IngestReport(EncodingRuns(()), (added,), left_out={"ids": "…"}, copied=4096).summary)
     1 added; 4.1 kB copied; left out: ids
     """
@@ -172,6 +165,11 @@ class IngestReport(Result):
     json_properties: ClassVar = ("summary",)
 
     @property
+    def changes(self) -> tuple[FileReport, ...]:
+        """The files that changed the dataset."""
+        return tuple(file for file in self.files if file.status in CHANGES)
+
+    @property
     def failed(self) -> tuple[FileReport, ...]:
         """The files that were not taken, with the reasons."""
         return self.of("failed")
@@ -188,7 +186,7 @@ class IngestReport(Result):
             names, more = list(self.left_out)[:MAX_SHOWN_NAMES], len(self.left_out) - MAX_SHOWN_NAMES
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
         text = "; ".join(parts)
-        if any(map(self.of, CHANGES)):
+        if self.changes:
             return text
         return f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
 
@@ -204,27 +202,33 @@ class IngestReport(Result):
         else:
             yield from shown_items(list(map(str, self.failed)), most and MAX_SHOWN_FILES)
         yield from (f"left out   {name}: {reason}" for name, reason in self.left_out.items())
-        is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
+        is_dry = self.snapshot_id is None and self.changes
         yield f"dry run: {self.summary}" if is_dry else self.summary
 
 
-def report_plan(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> IngestReport:
-    """What a plan does with files; those in `known` were in the dataset before."""
-    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.cube.file_positions}
-    copy_reasons, before = plan.copy_reasons(), set(known)
+def report_plan(plan: IngestPlan, urls: Iterable[str]) -> IngestReport:
+    """What a plan does with files."""
+    placed, before = {each.file.url for each in plan.cube.file_positions}, set(plan.dataset.ledger.locations)
+    copy_reasons, above = plan.copy_reasons(), plan.notes.above
     files = []
     for url in urls:
-        if url in places:
+        if url in placed:
             status: Status = "added"
             if url in before:
                 status = "extended" if url in plan.unchanged else "replaced"
-            files.append(FileReport(url, status, *places[url], copy_reasons.get(url, "")))
+            files.append(FileReport(url, status, copy_reasons.get(url, "")))
         elif url in plan.refused:
-            files.append(FileReport(url, "failed", reason=plan.refused[url]))
+            files.append(FileReport(url, "failed", plan.refused[url]))
         elif url in plan.unchanged:
             files.append(FileReport(url, "unchanged"))
-    runs = find_runs(plan) if plan.adds_files else EncodingRuns()
-    return IngestReport(runs, tuple(files), left_out=plan.left_out, copied=plan.copied(), notes=plan.notes)
+    runs = find_runs(plan) if plan.adds_files else ()
+    return IngestReport(
+        EncodingRuns(replace(run, variable=joined_path(above, run.variable)) for run in runs),
+        tuple(files),
+        left_out={joined_path(above, name): why for name, why in plan.left_out.items()},
+        copied=plan.copied(),
+        notes=plan.notes,
+    )
 
 
 def find_runs(plan: IngestPlan) -> EncodingRuns:
@@ -314,27 +318,21 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
         files=tuple(files.values()),
         left_out={name: why for report in reports for name, why in report.left_out.items()},
         copied=sum(report.copied for report in reports),
-        drifts=tuple(drift for report in reports for drift in report.drifts),
         notes=notes,
     )
 
 
-def move_steps(report: IngestReport, axis: GrownAxis) -> IngestReport:
-    """A report of earlier batches after another one, which may have inserted files before theirs."""
+def after_batch(report: IngestReport, axis: GrownAxis) -> IngestReport:
+    """A report of earlier batches after another one, which may have inserted steps and filled holes."""
+    left = {key: group for key, group in report.notes.groups.items() if key[0] != "hole"}
+    report = replace(report, notes=DriftNotes(left))
     if axis.appends:
         return report
     places = axis.existing_positions
-    return replace(
-        report,
-        files=tuple(
-            each if each.start is None else replace(each, start=int(places[each.start]))
-            for each in report.files
-        ),
-        runs=EncodingRuns(
-            replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1)
-            for run in report.runs
-        ),
+    moved = (
+        replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1) for run in report.runs
     )
+    return replace(report, runs=EncodingRuns(moved))
 
 
 def with_drifts(report: IngestReport, options: Iterable[str]) -> IngestReport:
@@ -357,16 +355,3 @@ def with_drifts(report: IngestReport, options: Iterable[str]) -> IngestReport:
     refused = {file.url: file.reason for file in report.failed}
     drifts = (*changes.drifts(), *report.notes.drifts(), *refusals(refused, options))
     return replace(report, drifts=drifts)
-
-
-def with_group_paths(report: IngestReport, request: ParseRequest) -> IngestReport:
-    """A report in which variables are named by their paths in the files, if all groups are ingested."""
-    path = request.group if request.whole_tree else ""
-    if not path:
-        return report
-    return replace(
-        report,
-        runs=EncodingRuns(replace(run, variable=joined_path(path, run.variable)) for run in report.runs),
-        drifts=tuple(replace(drift, variable=joined_path(path, drift.variable)) for drift in report.drifts),
-        left_out={joined_path(path, name): why for name, why in report.left_out.items()},
-    )

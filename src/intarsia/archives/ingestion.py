@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from fnmatch import fnmatchcase
-from types import NoneType
+from functools import partial
+from types import NoneType, SimpleNamespace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -35,17 +35,15 @@ from intarsia.archives.ingest_arguments import (
     expand_files,
     find_concat_dims,
     find_coordinate_sources,
-    known_stacks,
     names_in,
 )
 from intarsia.archives.ingest_report import (
     IngestReport,
+    after_batch,
     merge_reports,
-    move_steps,
     refusal_text,
     report_plan,
     with_drifts,
-    with_group_paths,
 )
 from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
@@ -69,6 +67,7 @@ from intarsia.archives.write_plan import PlanWriter, UncommittedChange, with_spl
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError, argument
+from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import reopen_without_cache, with_containers
@@ -101,7 +100,7 @@ def ingest(
     tolerance: float | None = None,
     replace: bool = False,
     nulls: bool = False,
-    dtype: Any = None,
+    dtype: Mapping[str, Any] | None = None,
     load: str | Iterable[str] = (),
     coordinate: Callable[[str], Any] | None = None,
     order_by: str | None = None,
@@ -171,8 +170,7 @@ def ingest(
         replace: Whether to ingest files again that have changed since. Otherwise they are refused. Small
             files with another time and the same bytes have not changed.
         nulls: Whether missing values become null instead of NaN, so that integers stay integers.
-        dtype: The data types of variables, `{"sst": "float32"}`, or one for all of `variables`. Values are
-            rounded to it.
+        dtype: The data types of variables, `{"sst": "float32"}`. Values are rounded to them.
         load: Variables to load into plain arrays instead of referring to them.
         coordinate: A function from the URL of a file to its coordinate. If it returns None, the file's own
             stays.
@@ -223,7 +221,7 @@ def ingest(
             f"{argument('units', 'ignore')} keeps numbers as they are, but "
             f"{argument('convert_units', True)} changes them: choose one"
         )
-    dtypes, stacks = check_dtypes(dtype, request), check_stacks(stack)
+    dtypes, stacks = check_dtypes(dtype), check_stacks(stack)
     if store is None and not dry_run:
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
@@ -247,8 +245,8 @@ def ingest(
     if request.group == ALL:
         ingestion.split_groups()
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
-    # lists give their order, or a function combines all of their attributes.
-    together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
+    # lists give their order.
+    together = dry_run or not request.dims or bool(places)
     batches = ingestion.batches(len(urls) if together else batch, progress, bounded=not together)
     return ingestion.preview(batches) if dry_run else ingestion.commit(batches, message)
 
@@ -259,7 +257,7 @@ def _check_choices(arguments: Mapping[str, Any]) -> None:
         kinds = (annotation, *get_args(annotation))
         words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
         value = arguments.get(name)
-        if words and value not in words and not callable(value) and not (value is None and NoneType in kinds):
+        if words and value not in words and not (value is None and NoneType in kinds):
             listed = ", ".join(map(repr, words))
             raise IngestError(f"{argument(name, value)} is not one of {listed}")
 
@@ -327,26 +325,14 @@ REFERENCE_BYTES = 250
 """Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
 
 
-def default_batch_size(before: int) -> int:
-    """The default size of a batch after `before` files of the same call.
-
-    >>> default_batch_size(0), default_batch_size(100_000)
-    (2000, 25000)
-    """
-    return max(BATCH_FILES, before // BATCH_SHARE)
-
-
 def bytes_held(file: ParsedFile) -> int:
     """Roughly how much memory a parsed file takes until it is committed."""
-    total = 0
+    total = VARIABLE_BYTES * len(file.variables)
     for variable in file.variables.values():
-        total += VARIABLE_BYTES
         if variable.values is not None and variable.role != "static":  # static ones are kept once
             total += variable.values.nbytes
         for ranges in variable.all_ranges():
             total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
-            if not isinstance(ranges.locations, str):
-                total += 64 * ranges.locations.size
     return total
 
 
@@ -391,20 +377,13 @@ class Ingestion:
                 f"{argument('source_group', '*')} needs {argument('concat_dim')}: each group has "
                 "its own coordinates"
             )
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""))
-        if not groups.with_data:
-            raise IngestError(groups.no_data_text(whole.urls))
-        self.parts = [
-            with_fields(
-                whole,
-                request=with_fields(whole.request, group=path),
-                group=joined_path(whole.group, path),
-                urls=urls,
-                failures=dict(groups.unreadable),
-            )
-            for path, urls in groups.with_data.items()
-        ]
-        self.groups, self.above = groups, whole.group
+        self.above = whole.group
+        self.groups = groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""))
+        self.parts = []
+        for path, urls in groups.with_data.items():
+            request, group = with_fields(whole.request, group=path), joined_path(whole.group, path)
+            failures = dict(groups.unreadable)
+            self.parts.append(with_fields(whole, request=request, group=group, urls=urls, failures=failures))
 
     def open(self, *, create: bool = False) -> icechunk.Repository | None:
         """The repository, opened once; None if it does not exist and is not to be created."""
@@ -431,17 +410,14 @@ class Ingestion:
         new = [url for url in self.urls if any(url in fresh for _, fresh, _ in streams)]
         steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
-        count = nbytes = 0
+        before = nbytes = 0
         for done, url in enumerate(new, start=1):
-            for part, fresh, results in streams:
-                if url in fresh:
-                    nbytes += part.take(next(results))
-            count += 1
+            nbytes += sum(part.take(next(results)) for part, fresh, results in streams if url in fresh)
             progress(done, steps)
-            full = count >= (limit or default_batch_size(done - count)) or (bounded and nbytes >= BATCH_BYTES)
-            if done < len(new) and full:
+            most = limit or max(BATCH_FILES, before // BATCH_SHARE)
+            if done < len(new) and (done - before >= most or (bounded and nbytes >= BATCH_BYTES)):
                 yield
-                count = nbytes = 0
+                before, nbytes = done, 0
         yield
         progress(steps, steps)
 
@@ -454,7 +430,7 @@ class Ingestion:
                 for part in self.parts:
                     part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
                     part.planned.note_what_gdal_cannot_read()
-            self._end_batch()
+                    part.end_batch()
         return self._report(None)
 
     def commit(self, batches: Generator[None], message: str | None) -> IngestReport:
@@ -468,7 +444,8 @@ class Ingestion:
                     self.store = reopen_without_cache(repo)
                 self._accept_restored()
                 snapshot_id = self._commit_batch(message) or snapshot_id
-                self._end_batch()
+                for part in self.parts:
+                    part.end_batch()
         return self._report(snapshot_id)
 
     def _accept_restored(self) -> None:
@@ -503,7 +480,8 @@ class Ingestion:
             session = self.store.writable_session(self.branch)
             self._plan_in(session, is_planned)
             is_planned = False  # plans are written into: if another writer was faster, they are made again
-            commit.message = message or f"ingest: {self._merge([part.batch for part in self.parts]).summary}"
+            batch = self._merge([part.batch for part in self.parts])
+            commit.message = message or f"ingest: {batch.summary}"
             return self._write(session)
 
         snapshot_id = commit_with_retries(commit, prepare)
@@ -527,8 +505,6 @@ class Ingestion:
         datasets = [Dataset.read(session.store, part.group) for part in self.parts]
         if not is_planned or not all(dataset.is_new for dataset in datasets):
             self._plan(datasets)
-        for part, dataset in zip(self.parts, datasets, strict=True):
-            part.dataset = dataset
 
     def _plan(self, datasets: Sequence[Dataset]) -> None:
         """Plan for all datasets; a file that one of them refuses goes into none."""
@@ -544,23 +520,22 @@ class Ingestion:
                 part.parsed = [file for file in part.parsed if file.url not in refused]
         for part in self.parts:
             if part.planned.refused and part.errors != "skip":
-                raise IngestError(refusal_text(part.planned.refused, len(self.urls), part.before))
+                before = len(part.report.changes)
+                raise IngestError(refusal_text(part.planned.refused, len(self.urls), before))
 
     def _write(self, session: icechunk.Session) -> UncommittedChange | str | None:
         """Write what is planned into a session; returns its snapshot if nothing is new.
 
         None if it has to be planned again: another writer was faster, or some of it cannot be opened.
         """
-        before: icechunk.Repository = self.store
-        handle = self._configure(before)
+        config = self.store.config
+        handle = self._configure(self.store)
         if not self._adds_files:
             return session.snapshot_id
-        if handle.config != before.config:  # a session keeps the configuration that it began with
+        if handle.config != config:  # a session keeps the configuration that it began with
             planned_at, session = session.snapshot_id, handle.writable_session(self.branch)
             if session.snapshot_id != planned_at:
                 return None
-            for part in self.parts:
-                part.dataset = part.dataset.in_session(session.store, part.group)
         store = safe_store(session.store)
         written = [part.write(store) for part in self.parts if part.planned.adds_files]
         if not all(written):
@@ -574,26 +549,15 @@ class Ingestion:
 
         Both differ if the commit fills members: each of them then gets one manifest of references.
         """
+        plans = [(part.group, part.planned) for part in self.parts if part.planned.adds_files]
         locations = {url for part in self.parts for url in part.planned.locations()}
         folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
-        written = [part for part in self.parts if part.planned.adds_files]
-
-        def split(config: icechunk.RepositoryConfig) -> bool:
-            changed = False
-            for part in written:
-                plan = part.planned
-                changed |= with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
-            return changed
-
         options = self.parts[0].sources.options
+        split = partial(with_splitting, plans=plans)
         self.store, prefixes = with_containers(repo, locations, folders, options, split)
         self.prefixes |= set(prefixes)
-        config, fills = self.store.config, False
-        for part in written:
-            full = [array for array in part.planned.arrays.values() if array.full_members]
-            if full:
-                config, fills = with_whole_members(config, part.group, full, part.planned.cube.dims[0]), True
-        handle: icechunk.Repository = self.store.reopen(config=config) if fills else self.store
+        config = with_whole_members(self.store.config, plans)
+        handle: icechunk.Repository = self.store if config is None else self.store.reopen(config=config)
         return handle
 
     def _write_groups_without_data(self, store: Any, groups: Groups) -> None:
@@ -607,26 +571,17 @@ class Ingestion:
                 f"{argument('group')} where it goes"
             )
 
-    def _end_batch(self) -> None:
-        """Forget the files of a batch, once they are committed."""
-        added = sum(file.start is not None for file in merge_reports([p.batch for p in self.parts]).files)
-        for part in self.parts:
-            part.end_batch(added)
-
     def _merge(self, reports: Sequence[IngestReport]) -> IngestReport:
         """One report of those of all datasets."""
-        named = zip(reports, self.parts, strict=True)
-        report = merge_reports([with_group_paths(report, part.request) for report, part in named])
-        above = {} if self.groups is None else self.groups.left_out
-        return with_fields(report, left_out=above | report.left_out)
+        above = [] if self.groups is None else [IngestReport(left_out=self.groups.left_out)]
+        return merge_reports([*above, *reports])
 
     def _report(self, snapshot_id: str | None) -> IngestReport:
         """One report of everything that was done, or would be."""
-        options = inspect.signature(ingest).parameters
-        report = self._merge([with_drifts(part.report, options) for part in self.parts])
+        report = self._merge([part.report for part in self.parts])
         files = {file.url: file for file in report.files}
         return with_fields(
-            report,
+            with_drifts(report, inspect.signature(ingest).parameters),
             files=tuple(files[url] for url in self.urls if url in files),
             snapshot_id=snapshot_id,
             repository=self.open(),
@@ -683,12 +638,6 @@ class DatasetIngestion:
     compared: str = field(init=False, default="")
     """The snapshot that the files were compared with."""
 
-    before: int = field(init=False, default=0)
-    """How many files the earlier batches added."""
-
-    dataset: Dataset = field(init=False, default_factory=Dataset)
-    """The dataset that the plan is for."""
-
     planned: IngestPlan = field(init=False)
     """What becomes of the files of this batch."""
 
@@ -739,13 +688,10 @@ class DatasetIngestion:
             return
         dims = known_dims or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
         if not dims:
-            failed = next((each for each in found if isinstance(each, ParseFailure)), None)
-            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
-            if failed is not None:
-                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(
-                f"{why}: {argument('concat_dim')} names the dimension along which to join files"
-            )
+            failed = [f"{each.url}: {each.reason}" for each in found if isinstance(each, ParseFailure)][:1]
+            why = f"no coordinate differs between {'the other ' if failed else ''}files: "
+            why += f"{argument('concat_dim')} names the dimension along which to join them"
+            raise IngestError("\n  ".join([*failed, why]))
         self.request = with_fields(
             self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
         )
@@ -786,16 +732,15 @@ class DatasetIngestion:
         )
         plan.refused |= self.failures
         plan.unchanged |= self.unchanged
-        self.dataset, self.planned = dataset, plan
+        self.planned = plan
         # the first report includes files that are unchanged
-        urls = [file.url for file in (*self.parsed, *self.again)] if self.before else self.urls
-        self.batch = report_plan(plan, dict.fromkeys((*urls, *plan.refused)), dataset.ledger.locations)
+        named = [file.url for file in (*self.parsed, *self.again)] if self.report.files else self.urls
+        self.batch = report_plan(plan, dict.fromkeys((*named, *plan.refused)))
 
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
-        plan, dataset = self.planned, self.dataset
-        writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.request)
-        problems = writer.write()
+        plan, dataset = self.planned, self.planned.dataset
+        problems = PlanWriter(store, self.group, plan, self.sources, self.request).write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = dict.fromkeys((*plan.plain, *plan.arrays))
         if not problems and not (dataset.origin and written.keys() <= set(before) and not plan.attrs):
@@ -808,21 +753,17 @@ class DatasetIngestion:
                     f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
                     f"written: {why}"
                 )
-            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            parts = plan.arrays[name].parts if name in plan.arrays else [name]
             for file in (*self.parsed, *self.again, *declared):
                 for part in parts:
                     if file.variables.pop(part, None) is not None:
                         file.left_out[part] = why
         return not problems
 
-    def end_batch(self, added: int) -> None:
-        """Forget the files of a batch; all datasets together got so many files from it."""
-        if self.report.files:
-            earlier = move_steps(self.report, self.planned.cube.axes[0])
-            self.report = merge_reports([earlier, self.batch])
-        else:
-            self.report = self.batch
-        self.before += added
+    def end_batch(self) -> None:
+        """Forget the files of a batch."""
+        earlier = [after_batch(self.report, self.planned.cube.axes[0])] if self.report.files else []
+        self.report = merge_reports([*earlier, self.batch])
         self.parsed, self.again, self.failures = [], [], {}
 
 
@@ -866,9 +807,9 @@ def remove(
                 "these are all the files of the dataset that show anything, so nothing would be left: delete "
                 "its group instead"
             )
-        request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
-        plan = plan_ingest((), dataset, request, rules, removed=gone)
-        problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources(), request).write()
+        request = ParseRequest(dataset.ledger.dims)
+        plan = plan_ingest((), dataset, request, IngestRules(), removed=gone)
+        problems = PlanWriter(safe_store(session.store), group, plan, Sources(), request).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
@@ -878,39 +819,19 @@ def remove(
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
-    """The ledger entries of the files that were named."""
-    known = {url: i for i, url in enumerate(ledger.locations)}
+    """The ledger entries of the files that were named; globs are those of `ingest`."""
+    known = {unquote(url): i for i, url in enumerate(ledger.locations)}
+    listing = SimpleNamespace(list=lambda **_: [[{"path": name} for name in known]])
     found: dict[int, None] = {}
     for name in named:
         text = os.fspath(name)
-        url = url_of(text)
-        hits = [i for i in [known.get(url)] if i is not None]
+        path = unquote(url_of(text))
+        hits = [path] if path in known else []
         if not hits and WILDCARDS.search(text):
-            pattern = _names(url)
-            hits = [i for each, i in known.items() if _matches(_names(each), pattern)]
+            hits = list(import_extra("obspec_utils.glob", "virtual").glob(listing, path))
         if not hits:
             raise IngestError(
                 f"{text} is not a source of the dataset, which has {count_text(len(known), 'file')}"
             )
-        found |= dict.fromkeys(hits)
+        found |= dict.fromkeys(known[hit] for hit in hits)
     return list(found)
-
-
-def _names(url: str) -> list[str]:
-    return unquote(url).split("/")
-
-
-def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path matches a glob, both as lists of names: as in `ingest`, only `**` leads into folders.
-
-    >>> [_matches(["data", *below], ["data", "*"]) for below in (["a.nc"], ["old", "a.nc"])]
-    [True, False]
-    >>> [_matches(["data", *below], ["data", "**", "*.nc"]) for below in (["a.nc"], ["old", "a.nc"])]
-    [True, True]
-    """
-    if not patterns:
-        return not names
-    first, *rest = patterns
-    if first == "**":
-        return any(_matches(names[i:], rest) for i in range(len(names) + 1))
-    return bool(names) and fnmatchcase(names[0], first) and _matches(names[1:], rest)

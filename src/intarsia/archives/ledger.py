@@ -17,7 +17,6 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia._compat import sync
-from intarsia.archives.source_files import split_entry
 from intarsia.display import one_line, place_text
 from intarsia.engine.zarr_fallback import read_by_zarr
 from intarsia.errors import IngestError, ReadError
@@ -25,7 +24,6 @@ from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.region_table import RegionTable
 
 if TYPE_CHECKING:
-    from intarsia.archives.source_files import ContentIdentity
     from intarsia.manifest.region_table import Ints
 
 
@@ -84,26 +82,6 @@ class Ledger:
         own = self.file_regions.select(self.file_regions.member == number)
         ends = zip(own.start[:, -1].tolist(), own.stop[:, -1].tolist(), strict=True)
         return {name for a, b in ends for name in self.variables[a:b]}
-
-
-def is_moved(url: str, identity: ContentIdentity, source: str, content: str) -> bool:
-    """Whether a file looks like the source `source`, which had this content according to the ledger.
-
-    Both have the same size, and the same fingerprint, the same bytes or the same name.
-
-    >>> from intarsia.archives.source_files import ContentIdentity
-    >>> is_moved("s3://new/a.nc", ContentIdentity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
-    True
-    >>> is_moved("s3://new/b.nc", ContentIdentity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
-    False
-    """
-    text, digest = split_entry(content)
-    size, _, rest = text.partition(" ")
-    if size != str(identity.size):
-        return False
-    if digest and identity.digest:
-        return digest == identity.digest
-    return url.rpartition("/")[2] == source.rpartition("/")[2] or (rest != "" and text == identity.text)
 
 
 HEAD = "head"

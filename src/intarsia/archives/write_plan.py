@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -38,7 +38,6 @@ from zarr.core.group import GroupMetadata
 
 from intarsia._compat import concurrent_map, sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
-from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParseRequest, read_stored
@@ -84,9 +83,6 @@ class PlanWriter:
     """The group that holds the dataset."""
 
     plan: IngestPlan
-    dataset: Dataset
-    """What exists already, read through the same session."""
-
     sources: Sources
     """Where copies are read from."""
 
@@ -102,7 +98,7 @@ class PlanWriter:
         for name in (*plan.arrays, *plan.plain):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
-        if self.dataset.is_new:
+        if plan.dataset.is_new:
             group.update_attributes({UNLIMITED_KEY: list(plan.cube.dims)})
         problems: dict[str, str] = {}
         arrays: dict[str, LogicalArrayHandle] = {}
@@ -118,7 +114,7 @@ class PlanWriter:
             with _noted(problems, name):
                 write_plain(group, name, plain, plan.cube.axes[0].origin)
         for name, attrs in plan.attrs.items():
-            if self.dataset.is_new:  # the group may have attributes of its own
+            if plan.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
             if name not in problems:
                 _put_attributes(group[name] if name else group, attrs)
@@ -129,21 +125,18 @@ class PlanWriter:
         self, group: zarr.Group, array: ArrayPlan, documents: list[tuple[str, Any]]
     ) -> LogicalArrayHandle:
         """Make the members of an array large enough; documents of new ones are added to those to write."""
-        logical = self.dataset.logical_groups.get(array.name) or self._create(group, array)
+        logical = self._open(group, array)
         for member in array.members.values():
             if member.is_new:
-                created = self._member(f"{logical.group.path}/{member.name}", member)
+                described = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
+                # made with zarr, so that it is valid
+                created = zarr.Array.from_dict(logical.store_path / member.name, described)
                 logical.members.adopt(member.name, created)
                 document = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
                 documents.append((f"{created.path}/zarr.json", document))
             else:
                 logical.members[member.name].resize(tuple(member.shape))
         return logical
-
-    def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
-        """A new member, not stored yet; made with zarr, so that it is valid."""
-        document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
-        return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
 
     def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> None:
         """Fill the members of an array, and show them."""
@@ -177,16 +170,19 @@ class PlanWriter:
             manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
         )
 
-    def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
-        """A logical array for a new variable, without regions."""
-        if array.name in self.dataset.plain:
-            raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
-        if array.name in self.dataset.groups:
-            raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
-        data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
-        manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
-        # Nothing is written yet: attributes and manifest are one document, which is stored once.
-        metadata = GroupMetadata(attributes=json_attributes(array.attrs))
+    def _open(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
+        """A logical array to write to; without regions if it is new, and then nothing of it is stored yet."""
+        dataset = self.plan.dataset
+        known = dataset.logical_groups.get(array.name)
+        if known is not None:
+            metadata, manifest = known.group.metadata, known.manifest
+        elif array.name in dataset.plain or array.name in dataset.groups:
+            kind = "plain array" if array.name in dataset.plain else "group"
+            raise IngestError(f"{array.name!r} is a {kind} of the dataset: it cannot become a logical array")
+        else:
+            data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
+            manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
+            metadata = GroupMetadata(attributes=json_attributes(array.attrs))
         return LogicalArrayHandle(
             zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
         )
@@ -361,24 +357,21 @@ def references_a_manifest(arrays: int) -> int:
     return min(MIN_REFERENCES * max(1, arrays // ARRAYS), MAX_REFERENCES)
 
 
-def with_splitting(
-    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dims: Sequence[str]
-) -> bool:
-    """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
+def with_splitting(config: icechunk.RepositoryConfig, plans: Iterable[tuple[str, IngestPlan]]) -> bool:
+    """Put into a configuration how manifests are split, for plans by group; returns whether it changed.
 
-    This includes those of tables, and of coordinates along the dimensions that grow.
-
-    Existing rules stay: splitting differently would rewrite all manifests.
+    This includes those of tables, and of coordinates along the dimensions that grow. Existing rules stay:
+    splitting differently would rewrite all manifests.
     """
     manifest = config.manifest or ManifestConfig()
     rules = {} if manifest.splitting is None else manifest.splitting.to_dict()
     existing = len(rules)
-    if _path(group, f"[^/]+/{MEMBER}") not in rules:
-        rules |= _rules_of_arrays(group, arrays, dims[0])
-    rules.setdefault(
-        ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
-    )
-    rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
+    tables = ManifestSplitCondition.path_matches(TABLES)
+    for group, plan in plans:
+        if _path(group, f"[^/]+/{MEMBER}") not in rules:
+            rules |= _rules_of_arrays(group, plan.arrays.values(), plan.cube.dims[0])
+        rules.setdefault(tables, {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS})
+        rules.setdefault(_path(group, "[^/]+"), _along(TABLE_CHUNKS, *plan.cube.dims))
     if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
@@ -391,18 +384,26 @@ def with_splitting(
 
 
 def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, arrays: Collection[ArrayPlan], dim: str
-) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills members of these arrays: each of them gets one manifest.
+    config: icechunk.RepositoryConfig, plans: Iterable[tuple[str, IngestPlan]]
+) -> icechunk.RepositoryConfig | None:
+    """The configuration for a commit that fills members: each gets one manifest. None if none is filled.
 
-    Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
+    Icechunk applies the first rule that fits, so these come before the known ones. They name the members:
     others stay split, including the one after a full one, which the next file adds to.
     """
+    rules: dict[ManifestSplitCondition, dict[Any, int]] = {}
+    for group, plan in plans:
+        full = [
+            f"{array.name}/{member.name}"
+            for array in plan.arrays.values() for member in array.members.values() if member.is_full
+        ]  # fmt: skip
+        if full:
+            rules[_path(group, _any_of(full))] = _along(WHOLE, plan.cube.dims[0])
+    if not rules:
+        return None
     manifest = config.manifest or ManifestConfig()
     existing = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    members = _any_of(f"{array.name}/{name}" for array in arrays for name in array.full_members)
-    rule = {_path(group, members): _along(re.escape(dim), WHOLE)}
-    manifest.splitting = ManifestSplittingConfig.from_dict(rule | existing)
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules | existing)
     config.manifest = manifest
     return config
 
@@ -417,8 +418,8 @@ def _any_of(names: Iterable[str]) -> str:
     return f"({'|'.join(map(re.escape, names))})"
 
 
-def _along(dims: str, size: int) -> dict[Any, int]:
-    return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
+def _along(size: int, *dims: str) -> dict[Any, int]:
+    return {ManifestSplitDimCondition.DimensionName(f"^{_any_of(dims)}$"): size}
 
 
 def _rules_of_arrays(
@@ -430,21 +431,16 @@ def _rules_of_arrays(
     """
     names: dict[int, list[str]] = {}
     for array in arrays:
-        if size := _steps_of(array, dim, references_a_manifest(len(arrays))):
+        steps = references = 0
+        for each in array.contributions:
+            if each.variable.ranges is not None and dim in each.variable.dims:
+                grid = each.variable.ranges.grid
+                steps, references = steps + grid[each.variable.dims.index(dim)], references + prod(grid)
+        if references:
+            size = max(1, references_a_manifest(len(arrays)) * steps // references)
             names.setdefault(size, []).append(array.name)
     rules = {}
     for last, size in enumerate(sorted(names, key=lambda size: len(names[size])), start=1 - len(names)):
         which = "[^/]+" if last == 0 else _any_of(names[size])
-        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(dim), size)
+        rules[_path(group, f"{which}/{MEMBER}")] = _along(size, dim)
     return rules
-
-
-def _steps_of(array: ArrayPlan, dim: str, limit: int) -> int:
-    """How many chunks along the dimension that grows have `limit` references; 0 if there are none."""
-    grids = [
-        (each.variable.ranges.grid, each.variable.dims.index(dim))
-        for each in array.contributions
-        if each.variable.ranges is not None and dim in each.variable.dims
-    ]
-    steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    return max(1, limit * steps // references) if references else 0

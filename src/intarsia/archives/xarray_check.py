@@ -7,6 +7,7 @@ with which that fails are found one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,35 +37,23 @@ def variable_problems(store: Any, path: str, existing: Iterable[str], new: Itera
     {'b': "conflicting sizes for dimension 'x': length 3 on 'b' and length 2 on {'x': 'a'}"}
     """
     children = dict(open_group(store, path, "r").members())
-    variables: dict[str, Any] = {}
+    read = cache(lambda name: _variable(children[name]))
 
-    def problem(names: Sequence[str]) -> str:
+    def sift(fitting: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
+        """Find what fits, and what does not, by bisection, because most of it fits."""
         try:
-            for name in names:
-                if name in children and name not in variables:
-                    variables[name] = _variable(children[name])
-            _dataset({name: variables[name] for name in names if name in variables})
+            _dataset({name: read(name) for name in (*fitting, *names)})
         except Exception as error:
-            return one_line(error)
-        return ""
-
-    fitting: list[str] = []
-    problems: dict[str, str] = {}
-
-    def sift(names: Sequence[str]) -> None:
-        """Find what does not fit, by bisection, because most of it fits."""
-        why = problem([*fitting, *names])
-        if not why:
-            fitting.extend(names)
-        elif len(names) == 1:
-            problems[names[0]] = why
+            if len(names) < 2:
+                return (), dict.fromkeys(names, one_line(error))
         else:
-            half = len(names) // 2
-            sift(names[:half])
-            sift(names[half:])
+            return names, {}
+        half = len(names) // 2
+        first, problems = sift(fitting, names[:half])
+        second, more = sift((*fitting, *first), names[half:])
+        return (*first, *second), problems | more
 
-    sift(list(dict.fromkeys((*existing, *new))))
-    return problems
+    return sift((), [name for name in dict.fromkeys((*existing, *new)) if name in children])[1]
 
 
 def tree_problem(store: Any, path: str) -> str:

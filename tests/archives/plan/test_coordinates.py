@@ -6,6 +6,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import intarsia
 from intarsia.archives.cf import json_attributes
 from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.archives.plan.coordinates import concat_values, labels
@@ -89,3 +90,16 @@ def test_attributes_that_are_no_array_are_compared_as_they_are():
     assert [part.tolist() for part in coordinate.parts] == [[1.0], [2.0]]
     assert coordinate.attrs["units"] == ragged
     assert json_attributes({"units": ragged}) == {"units": ragged}
+
+
+def test_a_file_with_another_shape_of_a_coordinate_leaves_what_is_there(tmp_path):
+    paths = [tmp_path / f"{day}.nc" for day in range(2)]
+    for day, (path, count) in enumerate(zip(paths, (2, 3), strict=True)):
+        bounds = (("time", f"n{count}"), np.full((1, count), 7.0 + day))
+        ds = xr.Dataset({"v": ("time", [1.0]), "b": bounds}, {"time": ("time", [day], {"bounds": "b"})})
+        ds.to_netcdf(path)
+    repo = intarsia.ingest(paths[0], "memory://", concat_dim="time").repository
+    report = intarsia.ingest(paths[1], repo, concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).load()
+    assert "has it in another shape" in report.left_out["b"]
+    np.testing.assert_array_equal(found.b, [[7, 7], [np.nan, np.nan]])

@@ -421,10 +421,12 @@ def test_the_dimensions_are_those_whose_coordinates_differ(tmp_path):
     for dry_run in (True, False):  # nothing is new, so no file tells the dimensions
         again = intarsia.ingest(paths, report.repository, combine="by_coords", dry_run=dry_run)
         assert again.summary == "nothing to do: 3 unchanged"
-    with pytest.raises(IngestError, match="only one file"):
+    with pytest.raises(IngestError, match="no coordinate differs"):
         intarsia.ingest(paths[0], "memory://", combine="by_coords")
     (tmp_path / "bad.nc").write_bytes(b"nonsense")
-    with pytest.raises(IngestError, match=r"bad\.nc: it is none of .*\n  Without it, there is only one file"):
+    with pytest.raises(
+        IngestError, match=r"bad\.nc: it is none of .*\n  no coordinate differs between the other"
+    ):
         intarsia.ingest([paths[0], tmp_path / "bad.nc"], "memory://", combine="by_coords")
     with pytest.raises(IngestError, match="combine='by_name' is not one of"):
         intarsia.ingest(paths[0], "memory://", combine="by_name")

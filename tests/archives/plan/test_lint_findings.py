@@ -15,12 +15,12 @@ from tests.archives.plan.test_reconcile import REFUSED, TAKEN, day, save
 
 TOLD = {
     "latitudes reversed": {("order", "lat", "reversed")},
-    "longitudes from -180 instead of 0": {("order", "lon", "rolled")},
+    "longitudes from -180 instead of 0": {("order", "lon", "in 2 pieces")},
     "axes transposed": {("axes", "v", "(lon, lat, time) instead of (time, lat, lon)")},
     "transposed, reversed, rolled": {
         ("axes", "v", "(lat, time, lon) instead of (time, lat, lon)"),
         ("order", "lat", "reversed"),
-        ("order", "lon", "rolled"),
+        ("order", "lon", "in 2 pieces"),
     },
     "an axis of length 1 more": {("axes", "v", "(time, height, lat, lon) instead of (time, lat, lon)")},
     "float64": {

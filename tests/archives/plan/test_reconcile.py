@@ -283,7 +283,6 @@ def test_values_are_located_wherever_they_stand():
 
 def test_what_differs_is_said_in_words():
     a = np.array([1.0, 2.0, 3.0])
-    assert difference(a[::-1], a) == "the same values in another order"
     assert difference(a[:2], a) == "shape (2,) instead of (3,)"
     assert "the largest difference is 5, at 1: 7.0 instead of 2.0" in difference(np.array([1.0, 7, 3]), a)
     texts = np.array(["a", "b"], dtype=np.dtypes.StringDType())

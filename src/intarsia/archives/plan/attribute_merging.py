@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.cf import json_attributes
@@ -13,7 +13,6 @@ from intarsia.logical.attributes import with_floats
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import StackedVariables
 
 OVERRIDE = "override"
 """The rule under which the first file's attributes stay, so that there is nothing to combine."""
@@ -28,10 +27,8 @@ WHOLE = ""
 """Stands for the dataset among the names of its variables."""
 
 
-Rule = (
-    Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"] | Callable[..., dict[str, Any]]
-)
-"""A rule of xarray's, or a function of a list of attributes."""
+Rule = Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"]
+"""A rule of xarray's."""
 
 
 class AttributeMerger:
@@ -40,10 +37,10 @@ class AttributeMerger:
     A name stands for a variable, or if it is empty for the dataset.
     """
 
-    def __init__(self, rule: Rule, dataset: Dataset, stacks: Mapping[str, StackedVariables]) -> None:
-        self._rule, self._stacks = rule, stacks
-        self._seen: dict[str, list[dict[str, Any]]] = {}
-        """What the rule made of the attributes; for a function, all of them."""
+    def __init__(self, rule: Rule, dataset: Dataset, array_of: Callable[[str], str]) -> None:
+        self._rule, self._array_of = rule, array_of
+        self._seen: dict[str, dict[str, Any]] = {}
+        """What the rule made of the attributes."""
         self._source: dict[str, str] = {}
         """The first file whose attributes were added."""
         self._dropped: dict[str, set[str]] = {}
@@ -52,56 +49,46 @@ class AttributeMerger:
             self._dropped[name] = set(dataset.ledger.dropped_attrs.get(name, ()))
             self._combine(name, _loose(attrs), "the dataset")
 
-    def _of(self, file: ParsedFile) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _of(self, file: ParsedFile) -> dict[str, dict[str, Any]]:
         """What a file says; of a stack of variables, what all of them say."""
-        yield WHOLE, _loose(file.attrs)
-        shared: dict[str, dict[str, Any]] = {}
+        found = {WHOLE: _loose(file.attrs)}
         for name, variable in file.variables.items():
-            own = _loose(variable.attrs)
-            if name not in self._stacks:
-                yield name, own
-                continue
-            array = self._stacks[name].array
-            known, dropped = shared.setdefault(array, own), self._dropped.setdefault(array, set())
-            differing = {key for key in known | own if not _same(known.get(key), own.get(key))}
-            dropped |= differing
-            shared[array] = {key: value for key, value in own.items() if key not in differing | dropped}
-        yield from shared.items()
+            array, own = self._array_of(name), _loose(variable.attrs)
+            if array != name:
+                known, dropped = found.get(array, own), self._dropped.setdefault(array, set())
+                dropped |= {key for key in known | own if not is_same(known.get(key), own.get(key))}
+                own = {key: value for key, value in own.items() if key not in dropped}
+            found[array] = own
+        return found
 
     def check(self, file: ParsedFile) -> None:
         """Raises `IngestError` if the rule refuses a file."""
-        for name, own in self._of(file):
-            problem = self._difference(name, own) if name in self._seen else ""
-            if problem:
-                what = f"{name!r} differs" if name else "attributes differ"
-                option = argument("combine_attrs", "drop_conflicts")
-                raise IngestError(f"its {what}: {problem} ({option} leaves out what differs)")
-
-    def _difference(self, name: str, own: Mapping[str, Any]) -> str:
-        (known,), source = self._seen[name], self._source[name]
-        for key in dict.fromkeys((*known, *own)):
-            if key in known and key in own and not _same(known[key], own[key]):
-                return f"attribute {key!r} is {own[key]!r}, but {known[key]!r} in {source}"
-            if self._rule == "identical" and (key not in known or key not in own):
-                return f"only {source if key in known else 'this file'} has the attribute {key!r}"
-        return ""
+        for name, own in self._of(file).items():
+            known = self._seen.get(name, own)
+            for key in dict.fromkeys((*known, *own)):
+                texts = [repr(each[key]) if key in each else "absent" for each in (own, known)]
+                may_lack = self._rule == "no_conflicts" and "absent" in texts
+                if not may_lack and not is_same(known.get(key), own.get(key)):
+                    raise IngestError(
+                        f"its {f'{name!r} differs' if name else 'attributes differ'}: attribute {key!r} is "
+                        f"{texts[0]}, but {texts[1]} in {self._source[name]} "
+                        f"({argument('combine_attrs', 'drop_conflicts')} leaves out what differs)"
+                    )
 
     def add(self, file: ParsedFile) -> None:
         """Add what a file says."""
-        for name, own in self._of(file):
+        for name, own in self._of(file).items():
             self._combine(name, own, file.url)
 
     def _combine(self, name: str, own: dict[str, Any], source: str) -> None:
         if name not in self._seen:
-            self._source[name], self._seen[name] = source, [{} if self._rule == "drop" else own]
-        elif callable(self._rule):
-            self._seen[name].append(own)
+            self._source[name], self._seen[name] = source, {} if self._rule == "drop" else own
         elif self._rule == "no_conflicts":
-            self._seen[name] = [own | self._seen[name][0]]
+            self._seen[name] = own | self._seen[name]
         elif self._rule == "drop_conflicts":
-            (known,), dropped = self._seen[name], self._dropped.setdefault(name, set())
+            known, dropped = self._seen[name], self._dropped.setdefault(name, set())
             for key, value in own.items():
-                if key in known and not _same(known[key], value):
+                if key in known and not is_same(known[key], value):
                     del known[key]
                     dropped.add(key)
                 elif key not in dropped:
@@ -109,15 +96,8 @@ class AttributeMerger:
 
     def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
-        if name not in self._seen:
-            return dict(attrs)
-        found = self._seen[name][0]
-        if callable(self._rule):
-            try:
-                found = dict(self._rule(list(self._seen[name]), context=None))
-            except Exception as error:
-                raise IngestError(f"{argument('combine_attrs', self._rule)} failed: {error}") from error
-        return {key: value for key, value in attrs.items() if key in KEPT} | found
+        kept = {key: value for key, value in attrs.items() if key in KEPT}
+        return kept | self._seen.get(name, dict(attrs))
 
     def dropped(self) -> dict[str, list[str]]:
         """The attributes on which files disagreed, by name."""
@@ -128,6 +108,6 @@ def _loose(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in with_floats(json_attributes(attrs)).items() if key not in KEPT}
 
 
-def _same(a: Any, b: Any) -> bool:
-    # as JSON, in which NaN equals NaN
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two attributes are equal as JSON, in which NaN equals NaN."""
     return json_attributes({"": a}) == json_attributes({"": b})

@@ -143,6 +143,12 @@ class GrownAxis:
     origin: int = 0
     """How many existing steps were not read, because they stay as they are."""
 
+    def count_removed(self, steps: Ints) -> None:
+        """Count steps that are removed among the existing ones."""
+        positions = np.full(len(self.existing_positions) + len(steps), -1, dtype=np.int64)
+        positions[np.delete(np.arange(len(positions)), steps)] = self.existing_positions
+        self.existing_positions = positions
+
     @property
     def appends(self) -> bool:
         """Whether everything new comes after what exists."""
@@ -163,8 +169,7 @@ class GrownAxis:
 
     def text(self, start: int, stop: int) -> str:
         """Steps as people write them."""
-        ends = [start, stop - 1]
-        return " … ".join(dict.fromkeys(self.labels(ends)))
+        return " … ".join(dict.fromkeys(self.labels([start, stop - 1])))
 
     def labels(self, steps: Sequence[int]) -> list[str]:
         """The coordinates of some steps as people write them."""
@@ -185,12 +190,6 @@ def uncovered(length: int, starts: Ints, stops: Ints) -> Ints:
     return np.flatnonzero(np.cumsum(depth)[:-1] == 0)
 
 
-def _existing_positions(before: int, removed: Ints, places: Ints) -> Ints:
-    positions = np.full(before, -1, dtype=np.int64)
-    positions[np.delete(np.arange(before), removed)] = places
-    return positions
-
-
 def sort_direction(values: np.ndarray[Any, Any]) -> int:
     """1 if values rise, -1 if they fall, 0 if they do neither or there is only one."""
     if len(values) < 2:
@@ -206,24 +205,17 @@ def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def union_axis(
-    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], removed: Ints,
+    dim: str, old: np.ndarray[Any, Any], parts: Sequence[np.ndarray[Any, Any]],
     tolerance: float | None = None, origin: int = 0,
 ) -> GrownAxis:  # fmt: skip
-    """The axis of all existing and new values, without the steps in `removed`, and where every part is on it.
+    """The axis of all existing and new values, and where every part is on it.
 
     It rises, unless everything with a direction falls.
 
-    >>> new = [np.array([2.0, 1.0]), np.array([9.0])]
-    >>> axis = union_axis("x", np.array([1.0, 3.0]), new, np.array([], int))
+    >>> axis = union_axis("x", np.array([1.0, 3.0]), [np.array([2.0, 1.0]), np.array([9.0])])
     >>> axis.values.tolist(), axis.existing_positions.tolist(), [each.tolist() for each in axis.positions]
     ([1.0, 2.0, 3.0, 9.0], [0, 2], [[1, 0], [3]])
     """
-    before = parts[0][:0] if before is None else before
-    old = np.delete(before, removed)
-    if not parts:
-        return GrownAxis(
-            dim, len(old), _existing_positions(len(before), removed, np.arange(len(old))), [], old
-        )
     known = [old, *parts]
     directions = {sort_direction(part) for part in ([old] if len(old) > 1 else parts)} - {0}
     everything = np.concatenate(known)
@@ -239,8 +231,7 @@ def union_axis(
             f"{argument('tolerance', tolerance)}: files cannot be placed among them "
             f"({argument('combine', 'nested')} puts them after the others)"
         )
-    existing = _existing_positions(len(before), removed, places)
-    return GrownAxis(dim, origin + len(distinct), existing, positions, everything[first], origin=origin)
+    return GrownAxis(dim, origin + len(distinct), places, positions, everything[first], origin=origin)
 
 
 def _snapped(
@@ -266,26 +257,17 @@ def _snapped(
     return snapped
 
 
-def append_axis(dim: str, before: int, lengths: Sequence[int], removed: Ints) -> GrownAxis:
-    """The axis of a dimension without a coordinate: files follow one another in the given order."""
-    stays = before - len(removed)
-    ends = np.cumsum([stays, *lengths]).tolist()
-    positions = [np.arange(a, b) for a, b in pairwise(ends)]
-    return GrownAxis(dim, ends[-1], _existing_positions(before, removed, np.arange(stays)), positions)
-
-
-def file_order_axis(
-    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], removed: Ints
+def append_axis(
+    dim: str, before: int, lengths: Sequence[int], values: np.ndarray[Any, Any] | None = None
 ) -> GrownAxis:
-    """The axis of a coordinate that repeats values: files follow one another in the given order.
+    """The axis on which files follow one another in the given order, whatever values a coordinate has.
 
-    >>> file_order_axis("x", np.array([1, 1]), [np.array([3, 3, 2])], np.array([0])).values.tolist()
-    [1, 3, 3, 2]
+    >>> [each.tolist() for each in append_axis("x", 5, [2, 1]).positions]
+    [[5, 6], [7]]
     """
-    before = parts[0][:0] if before is None else before
-    axis = append_axis(dim, len(before), list(map(len, parts)), removed)
-    axis.values = np.concatenate([np.delete(before, removed), *parts])
-    return axis
+    ends = np.cumsum([before, *lengths]).tolist()
+    positions = [np.arange(a, b) for a, b in pairwise(ends)]
+    return GrownAxis(dim, ends[-1], np.arange(before), positions, values)
 
 
 def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:

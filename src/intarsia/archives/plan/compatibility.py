@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.cf import CFDecoding, json_attributes
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Role, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger
+from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger, Rule
 from intarsia.archives.plan.axis_union import spans
-from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
+from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.data_types import is_nullable, values_dtype
@@ -51,8 +51,8 @@ class IngestRules:
     nulls: bool = False
     """Whether missing values of new arrays become null; an existing array stays as it is."""
 
-    combine_attrs: Any = "override"
-    """What happens to attributes that differ between files: a rule of xarray's, or a function."""
+    combine_attrs: Rule = "override"
+    """What happens to attributes that differ between files: a rule of xarray's."""
 
     schema: Schema | None = None
     """What the caller declared; files are checked against it."""
@@ -70,22 +70,19 @@ class IngestRules:
     """The places of files in nested lists, by URL."""
 
     stacks: Mapping[str, StackedVariables] = field(default_factory=dict)
-    """Which variables are stacked into one array."""
+    """Which variables are stacked, by array."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ExpectedVariable:
-    """A data variable as the dataset has it."""
+    """A data variable as the dataset has it, or several that are stacked into one array."""
 
     dims: tuple[str, ...]
     sizes: dict[str, int]
     """The sizes of all axes except those that grow from file to file."""
 
-    units: str | None
-    """Its units, empty if it has none; None if any are allowed."""
-
-    dtype: np.dtype[Any] | None
-    """Its data type, if already decided."""
+    dtype: np.dtype[Any]
+    """The data type of its values in `source`."""
 
     source: str
     """The file or dataset that this comes from."""
@@ -93,11 +90,11 @@ class ExpectedVariable:
     nulls: bool = False
     """Whether its values may be null."""
 
-    is_declared: bool = False
-    """Whether its data type was declared, so that nothing widens it."""
+    is_fixed: bool = False
+    """Whether nothing widens its data type."""
 
-    seen: np.dtype[Any] | None = None
-    """The type that holds the values of all files so far, until its data type is decided."""
+    stack: dict[str, int] = field(default_factory=dict)
+    """The first axis of the array and its length, if variables are stacked along it."""
 
 
 class ExpectedCoordinate(NamedTuple):
@@ -115,16 +112,23 @@ class Expectations:
         self, dims: tuple[str, ...], rules: IngestRules, dataset: Dataset, variables: tuple[str, ...] | None
     ) -> None:
         self.dims, self.rules = dims, rules
+        self.stacked = dict(dataset.ledger.stacked)
+        """For every stacked variable: the array, and the step of its first axis."""
+        for array, named in rules.stacks.items():
+            named.check(array, dataset)
+            self.stacked |= {part: (array, step) for step, part in enumerate(named.parts)}
+        self.names: dict[str, None] = {}
+        """The data variables that files are expected to have."""
         self.data: dict[str, ExpectedVariable] = {}
-        self.concat: dict[str, ExpectedCoordinate] = {}
-        """Coordinates along the dimensions that grow."""
-        self.static: dict[str, ExpectedCoordinate] = {}
-        """Variables that are the same in all files."""
-        self.requested = variables
-        self.has_variables = not dataset.is_new
+        """What is expected of them, by array."""
+        self.units: dict[str, str] = {}
+        """The units of variables, empty if they have none; any are allowed for those that are not here."""
+        self.coordinates: dict[tuple[Role, str], ExpectedCoordinate] = {}
+        """Coordinates along the dimensions that grow, and variables that are the same in all files."""
+        self.requested = variables or ()
         self.attributes: AttributeMerger | None = None
         if rules.combine_attrs in REFUSING:
-            self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+            self.attributes = AttributeMerger(rules.combine_attrs, dataset, self.array_of)
         self.dropped: dict[str, str] = {}
         self.notes: dict[str, list[tuple[str, str, str, str]]] = {}
         """How files differ although they fit, by URL: kind, variable, how, and what is done about it."""
@@ -134,22 +138,31 @@ class Expectations:
         """Where the steps of axes are that are in another order than expected, by URL and dimension."""
         self.converted: set[tuple[str, str]] = set()
         """What is converted to the dataset's units, by URL and variable."""
-        self._decodings: dict[tuple[str, str], CFDecoding] = {}
+        self.decodings: dict[tuple[str, str], CFDecoding] = {}
+        """How numbers become values, in the units of the dataset, by URL and variable."""
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
-            dims = tuple(str(each) for each in manifest.dimension_names or ())
-            if not set(self.dims) <= set(dims):
+            own = tuple(str(each) for each in manifest.dimension_names or ())
+            if not set(dims) <= set(own):
                 continue
-            sizes, units = self._fixed(dims, manifest.shape), units_of(logical.group.attrs)
+            parts = [part for part, (array, _) in self.stacked.items() if array == name]
+            sizes = dict(zip(own, manifest.shape, strict=True))
+            stack = {own[0]: sizes[own[0]]} if parts else {}
+            sizes = {dim: n for dim, n in sizes.items() if dim not in (*dims, *stack)}
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
-            self.data[name] = ExpectedVariable(dims, sizes, units, dtype, "the dataset", nulls)
-            parts = [part for part, stack in rules.stacks.items() if stack.array == name]
-            if parts:
-                self._unstack(self.data.pop(name), parts)
+            inner = own[len(stack) :]
+            self.data[name] = ExpectedVariable(inner, sizes, dtype, DATASET, nulls, nulls, stack)
+            given = rules.stacks.get(name)
+            self.names |= dict.fromkeys((parts or [name]) if given is None else given.parts)
+            if not parts:  # those of a stack may differ in their units
+                self.units[name] = units_of(logical.group.attrs)
         for name in dataset.plain:
-            grows = bool(set(self.dims) & set(dataset.dims(name)))
-            known = ExpectedCoordinate(dataset.variable(name, "concat" if grows else "static"), "the dataset")
-            (self.concat if grows else self.static)[name] = known
+            role: Role = "concat" if set(dims) & set(dataset.dims(name)) else "static"
+            self.coordinates[role, name] = ExpectedCoordinate(dataset.variable(name, role), DATASET)
+
+    def array_of(self, name: str) -> str:
+        """The array that shows a variable."""
+        return self.stacked[name][0] if name in self.stacked else name
 
     def declare(self, schema: Schema) -> None:
         """Process what was declared, in place of the first file; the dataset, if there is one, has to fit."""
@@ -158,44 +171,14 @@ class Expectations:
         except IngestError as error:
             raise IngestError(f"the schema cannot be met: {error}") from None
         for name, dtype in schema.dtypes.items():
-            if (known := self.data.get(name)) is None:
+            known = self.data.get(name)
+            if known is None:
                 continue
-            if known.dtype not in (None, dtype):
+            if known.source == DATASET and known.dtype != dtype:
                 raise IngestError(
                     f"the schema says that {name!r} is {dtype}; in the dataset it is {known.dtype}"
                 )
-            self.data[name] = replace(known, dtype=dtype, is_declared=True)
-
-    def _unstack(self, known: ExpectedVariable, parts: Sequence[str]) -> None:
-        """What is expected of stacked variables; each may have units of its own."""
-        dim = self.rules.stacks[parts[0]].dim
-        if known.sizes.get(dim) != len(parts):
-            raise IngestError(f"the dataset does not stack {len(parts)} variables along {dim!r}")
-        dims = tuple(each for each in known.dims if each != dim)
-        sizes = {each: n for each, n in known.sizes.items() if each != dim}
-        for part in parts:
-            self.data[part] = replace(known, dims=dims, sizes=sizes, units=None)
-
-    def _check_stacks(self, data: Mapping[str, ParsedVariable]) -> None:
-        """Refuse variables of a file that have different axes from those that they are stacked with."""
-        firsts: dict[str, ParsedVariable] = {}
-        for name, variable in data.items() if self.rules.stacks else ():
-            stack = self.rules.stacks.get(name)
-            first = variable if stack is None else firsts.setdefault(stack.array, variable)
-            if variable.sizes != first.sizes:
-                own, other = (_axes(each.sizes, each.sizes.values()) for each in (variable, first))
-                raise IngestError(
-                    f"{name!r} has the axes {own}, but {first.name!r}, with which it is stacked, has {other}"
-                )
-
-    def _sibling(self, name: str) -> ExpectedVariable | None:
-        """A variable that is stacked with this one."""
-        stack = self.rules.stacks.get(name)
-        found = (self.data.get(part) for part in (stack.parts if stack is not None else ()))
-        return next((known for known in found if known is not None), None)
-
-    def _fixed(self, dims: Iterable[str], shape: Iterable[int]) -> dict[str, int]:
-        return {dim: n for dim, n in zip(dims, shape, strict=True) if dim not in self.dims}
+            self.data[name] = replace(known, dtype=dtype, is_fixed=True)
 
     def _along(self) -> str:
         return " and ".join(map(repr, self.dims))
@@ -216,13 +199,14 @@ class Expectations:
             self._check_missing(data)
         self._check_units(file)
         self._check_grid(file)
-        self._check_stacks(data)
         if self.attributes is not None:
             self.attributes.check(file)
-        for name, variable in data.items():
-            if name in self.data or self._takes(name):
-                self._check_variable(name, variable, file)
-        self._learn(file, data)
+        learned, taken = dict(self.data), [name for name in data if self._takes(name)]
+        for name in taken:
+            array = self.array_of(name)
+            learned[array] = self._check_variable(name, data[name], file, learned.get(array))
+        self.data = learned
+        self._learn(file, data, taken)
 
     def _note(self, file: ParsedFile, kind: str, variable: str, what: str, done: str) -> None:
         self.notes.setdefault(file.url, []).append((kind, variable, what, done))
@@ -230,27 +214,28 @@ class Expectations:
     def _rename_invented(self, file: ParsedFile) -> None:
         """Give axes without names the names of the dataset: they depend on everything else in a file."""
         for name, variable in file.variables.items():
-            other = self.static.get(name) or self.concat.get(name)
+            other = self.coordinates.get(("static", name)) or self.coordinates.get(("concat", name))
             dims = () if other is None else other.variable.dims
-            with_names_of(variable, self.data[name].dims if name in self.data else dims, self.dims)
+            known = self.data.get(self.array_of(name))
+            with_names_of(variable, dims if known is None else known.dims, self.dims)
 
     def _takes(self, name: str) -> bool:
-        """Whether a variable that was not seen before becomes part of the dataset."""
-        if name in self.unreadable:
-            return False
-        known = not self.data or self.rules.missing == "fill" or name in (self.requested or ())
-        return known or self.rules.add_variables or self._sibling(name) is not None
+        """Whether a variable is part of the dataset, or becomes one."""
+        is_first = not self.data or self.array_of(name) in self.data
+        wanted = is_first or name in self.requested or self.rules.missing == "fill"
+        return name in self.names or (name not in self.unreadable and (wanted or self.rules.add_variables))
 
     def _check_unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         """Refuse a file that has a variable of the dataset in a form that cannot be read."""
+        arrays = {*self.data, *map(self.array_of, data)}
         for name, why in file.left_out.items():
-            stack = self.rules.stacks.get(name)
-            is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
-            if is_part or name in self.data or name in self.concat or name in (self.requested or ()):
+            is_known = self.array_of(name) in arrays or ("concat", name) in self.coordinates
+            if is_known or name in self.requested:
                 raise IngestError(f"its variable {name!r} cannot be read: {why}")
 
     def _check_missing(self, data: Mapping[str, ParsedVariable]) -> None:
-        expected = [*self.data, *(name for name in self.requested or () if name not in self.static)]
+        named = (name for name in self.requested if ("static", name) not in self.coordinates)
+        expected = [*self.names, *named]
         absent = sorted({name for name in expected if name not in data})
         if absent:
             raise IngestError(
@@ -262,37 +247,28 @@ class Expectations:
     def _check_units(self, file: ParsedFile) -> None:
         """Refuse other units and calendars of coordinates; if requested, units are converted."""
         for name, variable in list(file.variables.items()):
-            own, is_time = units_of(variable.attrs), has_time_units(variable.attrs)
-            if variable.role == "concat" and name in self.concat:
-                known, source = self.concat[name]
-                units = units_of(known.attrs)
+            if (variable.role, name) not in self.coordinates:
+                continue
+            known, source = self.coordinates[variable.role, name]
+            own, is_time, units = (
+                units_of(variable.attrs),
+                has_time_units(variable.attrs),
+                units_of(known.attrs),
+            )
+            if variable.role == "concat":
                 if is_time and has_time_units(known.attrs):
-                    calendar, theirs = calendar_of(variable.attrs), calendar_of(known.attrs)
-                    if not are_comparable((calendar, theirs)):
-                        raise IngestError(
-                            f"its {name!r} uses the calendar {calendar!r}, but that of {source} "
-                            f"uses {theirs!r}: a dataset has one calendar"
-                        )
-                    if calendar != theirs:
-                        text = f"{calendar!r} instead of {theirs!r}"
-                        self._note(file, "calendar", name, text, "the days are the same")
-                    if own != units:
-                        text = f"{own!r} instead of {units!r}"
-                        self._note(file, "time units", name, text, "converted to the same units")
+                    calendars = (calendar_of(each.attrs) for each in (variable, known))
+                    for kind, ours, theirs in (("calendar", *calendars), ("time units", own, units)):
+                        if ours != theirs:
+                            text = f"{ours!r} instead of {theirs!r}"
+                            self._note(file, kind, name, text, "the times are the same")
                 elif own != units:
                     text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
-                    option = reconcile.conversion_option(own, units)
-                    if not self.rules.convert_units:
-                        raise IngestError(f"{text} ({option})" if option else text)
-                    try:
-                        reconcile.convert_coordinate(file, name, units)
-                    except IngestError as error:
-                        raise IngestError(f"{text}: {error}") from error
-            elif self.rules.convert_units and variable.role == "static" and name in self.static:
-                units = units_of(self.static[name].variable.attrs)
-                if own != units:
-                    with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
-                        reconcile.convert_coordinate(file, name, units)
+                    self._check_conversion(text, own, units)
+                    reconcile.convert_coordinate(file, name, units)
+            elif self.rules.convert_units and own != units:
+                with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
+                    reconcile.convert_coordinate(file, name, units)
 
     def _check_grid(self, file: ParsedFile) -> None:
         """Refuse coordinates that should be the same everywhere, but differ; turned axes are noted."""
@@ -302,14 +278,14 @@ class Expectations:
         static = {
             name: variable
             for name, variable in file.variables.items()
-            if variable.role == "static" and name in self.static and variable.values is not None
+            if variable.role == "static" and ("static", name) in self.coordinates
         }
         circular = {name for name, variable in static.items() if reconcile.is_longitude(name, variable.attrs)}
         circular |= {str(static[name].attrs.get("bounds")) for name in circular}
         turned: dict[str, Ints] = {}
         # axes first: other variables along them are turned with them
         for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
-            known, source = self.static[name]
+            known, source = self.coordinates["static", name]
             if not turned and variable.dims == known.dims and same_values(variable.loaded, known.loaded):
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
@@ -348,8 +324,8 @@ class Expectations:
             text = f"{own.dtype} instead of {known.dtype}"
             self._note(file, "coordinate type", name, text, "counts as equal")
         if own.dtype.kind in "iuf" and known.dtype.kind in "iuf":
-            apart = float(np.abs(own.astype(np.float64) - known.astype(np.float64)).max(initial=0))
-            if 0 < apart < float(np.abs(np.diff(known)).min(initial=np.inf)) / 2:  # otherwise it is turned
+            apart = float(np.abs(own.astype("f8") - known).max(initial=0))
+            if 0 < apart < np.abs(np.diff(known)).min(initial=np.inf) / 2:  # otherwise it is turned
                 self._note(file, "noise", name, f"up to {apart:.3g} apart", "counts as equal")
 
     def _same(
@@ -364,92 +340,81 @@ class Expectations:
             known.attrs
         )
 
-    def _check_variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> None:
+    def _check_variable(
+        self, name: str, variable: ParsedVariable, file: ParsedFile, known: ExpectedVariable | None
+    ) -> ExpectedVariable:
+        """Refuse a data variable that does not fit; returns what is expected of the next."""
         if variable.name != name:
             done = f"ingested under this name ({argument('rename')})"
             self._note(file, "name", name, f"called {variable.name!r}", done)
         if self.rules.copy == "never" and variable.reason:
             raise IngestError(f"{name!r}: {variable.reason}, and {argument('copy', 'never')} was requested")
-        decoding = self.decode(file.url, name, variable)
-        known = self.data.get(name)
+        own, nulls = variable.sizes, self.rules.nulls if known is None else known.nulls
+        decoding = CFDecoding.of(variable.dtype, variable.attrs, nulls=nulls)
         if known is None:
-            known = self._sibling(name)
-            if known is None:
-                return
-            known = replace(known, units=None, dtype=None)
-        if not self._fits(variable, known):
-            expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
-            own = _axes(variable.sizes, variable.sizes.values())
-            raise IngestError(f"{name!r} has the axes {own}, but {known.source} has {expected}")
-        units, target = units_of(variable.attrs), known.units
-        if target is not None and units != target:
-            ignore, done = argument("units", "ignore"), "converted on reading"
-            text = f"{name!r} has the units {units!r}, but {known.source} has {target!r}"
-            if self.rules.units == "ignore":
-                done = f"kept as they are ({ignore})"
-            elif self.rules.convert_units:
-                try:
-                    decoding = decoding.converted(reconcile.conversion(units, target))
-                except IngestError as error:
-                    raise IngestError(f"{text}: {error}") from error
-                self._decodings[file.url, name] = decoding
-                self.converted.add((file.url, name))
-            else:
-                convert = reconcile.conversion_option(units, target)
-                raise IngestError(
-                    f"{text} ({convert + ', ' if convert else ''}{ignore} keeps the numbers as they are)"
-                )
-            self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
-        if name in self.rules.dtypes and decoding.values.kind in "iuf":
-            return  # values are rounded
-        dtype = known.dtype or known.seen
-        fixed = known.is_declared or (known.nulls and known.dtype is not None)
-        if dtype is not None:
-            reconcile.check_type(name, decoding.values, dtype, known.source, fixed=fixed)
+            sizes = {dim: n for dim, n in own.items() if dim not in self.dims}
+            stack = self.rules.stacks.get(self.array_of(name))
+            above = {} if stack is None else {stack.dim: len(stack.parts)}
+            source = file.url if stack is None else f"{name!r} of {file.url}"
+            known = ExpectedVariable(tuple(own), sizes, decoding.values, source, nulls, stack=above)
+        elif not self._fits(own, known):
+            expected = _axes({dim: known.sizes.get(dim, -1) for dim in known.dims})
+            raise IngestError(f"{name!r} has the axes {_axes(own)}, but {known.source} has {expected}")
+        units = units_of(variable.attrs)
+        if units != self.units.get(name, units):
+            decoding = self._in_units(name, decoding, file, units, known.source)
+        self.decodings[file.url, name] = decoding
+        if not (name in self.rules.dtypes and decoding.values.kind in "iuf"):  # these are rounded
+            reconcile.check_type(name, decoding.values, known.dtype, known.source, fixed=known.is_fixed)
+        return known
 
-    def decode(self, url: str, name: str, variable: ParsedVariable) -> CFDecoding:
-        """How the numbers of a file's variable become values, in the units of the dataset."""
-        if (url, name) not in self._decodings:
-            known = self.data.get(name) or self._sibling(name)
-            nulls = self.rules.nulls if known is None else known.nulls
-            self._decodings[url, name] = CFDecoding.of(variable.dtype, variable.attrs, nulls=nulls)
-        return self._decodings[url, name]
+    def _in_units(
+        self, name: str, decoding: CFDecoding, file: ParsedFile, units: str, source: str
+    ) -> CFDecoding:
+        """How numbers in other units become values, if that is allowed."""
+        ignore, done, target = argument("units", "ignore"), "converted on reading", self.units[name]
+        if self.rules.units == "ignore":
+            done = f"kept as they are ({ignore})"
+        else:
+            text = f"{name!r} has the units {units!r}, but {source} has {target!r}"
+            self._check_conversion(text, units, target, f"{ignore} keeps the numbers as they are")
+            decoding = decoding.converted(reconcile.conversion(units, target))
+            self.converted.add((file.url, name))
+        self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
+        return decoding
 
-    def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
+    def _check_conversion(self, text: str, own: str, target: str, *others: str) -> None:
+        """Refuse units that are not to be converted, or cannot be; `others` are other options, in words."""
+        if not self.rules.convert_units:
+            options = [each for each in (reconcile.conversion_option(own, target), *others) if each]
+            raise IngestError(text + (f" ({', '.join(options)})" if options else ""))
+        try:
+            reconcile.conversion(own, target)
+        except IngestError as error:
+            raise IngestError(f"{text}: {error}") from error
+
+    def _fits(self, own: Mapping[str, int], known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
-        own = variable.sizes
-        if tuple(own) == known.dims and self._fixed(own, own.values()) == known.sizes:
-            return True
         extra = [n for dim, n in own.items() if dim not in known.dims]
         fixed = {dim: own.get(dim, 1) for dim in known.sizes}
         return set(self.dims) <= own.keys() and all(n == 1 for n in extra) and fixed == known.sizes
 
-    def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
-        for name, variable in data.items():
-            if name not in self.data and (self._takes(name) or not self.has_variables):
-                own, nulls = variable.sizes, self.rules.nulls
-                sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
-                self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
-            elif name not in self.data and name not in self.unreadable:
-                text = (
-                    f"the dataset does not have it, but {file.url} does "
-                    f"({argument('add_variables', True)} adds it)"
-                )
+    def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable], taken: Sequence[str]) -> None:
+        for name in taken:
+            if name not in self.names:
+                self.units[name], self.names[name] = units_of(data[name].attrs), None
+        add = argument("add_variables", True)
+        for name in data:
+            if name not in self.names and name not in self.unreadable:
+                text = f"the dataset does not have it, but {file.url} does ({add} adds it)"
                 self.dropped.setdefault(name, text)
-            expected = self.data.get(name)
-            if expected is not None and expected.dtype is None:
-                kind = self.decode(file.url, name, variable).values
-                expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
-        self.has_variables = True
         self.unreadable |= file.left_out.keys()
         if self.attributes is not None:
             self.attributes.add(file)
         for name, variable in file.variables.items():
-            if variable.role == "static" and variable.values is not None:
-                self.static.setdefault(name, ExpectedCoordinate(variable, file.url))
-            elif variable.role == "concat":
-                self.concat.setdefault(name, ExpectedCoordinate(variable, file.url))
+            if variable.role != "data":
+                self.coordinates.setdefault((variable.role, name), ExpectedCoordinate(variable, file.url))
 
 
-def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:
-    return "(" + ", ".join(f"{d}={n if n >= 0 else '…'}" for d, n in zip(dims, shape, strict=True)) + ")"
+def _axes(sizes: Mapping[str, int]) -> str:
+    return "(" + ", ".join(f"{dim}={n if n >= 0 else '…'}" for dim, n in sizes.items()) + ")"

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from intarsia.archives.plan.axis_union import GrownAxis
     from intarsia.archives.plan.cube import FilePosition
 
+DATASET = "the dataset"
+"""The name of the dataset where it stands in for a file."""
+
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
 
@@ -35,8 +38,6 @@ MODERN = frozenset((STANDARD, "proleptic_gregorian"))
 """Calendars that agree on every day since the reform of the calendar."""
 
 REFORM = np.datetime64("1582-10-15", "s")
-
-FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +138,19 @@ def _encode_alike(
         everything.dtype.kind != "M" or bool((everything.astype("M8[s]") < REFORM).any())
     ):
         raise IngestError(f"{mixture}, and these two differ before {REFORM.astype('M8[D]')}")
-    step, epoch = units[0].split(" since ", 1)
-    for candidate in _finer(step):
-        unit = f"{candidate} since {epoch}"
-        encoded = _exact(coder, everything, unit, calendar)
-        if encoded is not None:
-            cuts = np.cumsum([len(part) for part in times])[:-1]
-            cut = zip(np.split(encoded, cuts), unpacked, strict=True)
-            parts = [values.reshape(part.shape) for values, part in cut]
-            said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
-            return parts, plain | {"units": unit} | said
-    why = f"no unit since {epoch!r} holds them all exactly"
-    if bool((everything != everything).any()):
-        why = (
-            f"some are missing, and not all files mark missing values the same way "
-            f"({argument('coordinate')} says where "
-            "files belong)"
+    encoding = {"units": units[0], "calendar": calendar, "dtype": np.dtype("i8")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that xarray takes a finer unit, which holds them exactly
+        encoded = coder.encode(xr.Variable(("n",), everything, {}, encoding))
+    if not bool((coder.decode(encoded).values == everything).all()):
+        raise IngestError(
+            f"the values of {name!r} cannot be concatenated: no unit like {units[0]!r} holds them all "
+            f"exactly, or some are missing ({argument('coordinate')} says where files belong)"
         )
-    raise IngestError(f"the values of {name!r} cannot be concatenated: {why}")
+    cuts = np.cumsum([len(part) for part in times])[:-1]
+    cut = zip(np.split(encoded.values, cuts), unpacked, strict=True)
+    said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
+    return [part.reshape(own.shape) for part, own in cut], plain | {"units": encoded.attrs["units"]} | said
 
 
 def _texts(words: Iterable[str]) -> str:
@@ -175,30 +171,6 @@ def are_comparable(calendars: Iterable[str]) -> bool:
     """
     named = set(calendars)
     return len(named) == 1 or named <= MODERN
-
-
-def _finer(step: str) -> list[str]:
-    unit = step.strip().lower()
-    unit = unit if unit.endswith("s") else unit + "s"
-    start = FINER.index(unit) if unit in FINER else 0
-    return list(FINER[start:])
-
-
-def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -> np.ndarray[Any, Any] | None:
-    """Times as whole numbers of a unit; None if they are not whole.
-
-    The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
-    anything was lost.
-    """
-    xr = import_extra("xarray", "xarray")
-    variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
-    encoded = np.asarray(coder.encode(variable).values)
-    whole = np.rint(encoded)
-    if not bool(np.array_equal(encoded, whole)) or bool((np.abs(whole) >= 2.0**53).any()):
-        return None
-    attrs = {"units": units, "calendar": calendar}
-    back = np.asarray(coder.decode(xr.Variable(("n",), whole.astype("i8"), attrs)).values)
-    return whole.astype("i8") if bool((back == times).all()) else None
 
 
 def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
@@ -241,65 +213,43 @@ class PlainArray:
 def assemble_coordinate(
     coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
 ) -> tuple[PlainArray, str]:
-    """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
-    growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
-    before, axis = coordinate.before, axes[coordinate.dims[growing[0]]]
-    values, problem = _fill_steps(coordinate, axes, having)
-    stays = before is not None and before.dtype == values.dtype and not coordinate.rewritten
-    unchanged = len(axis.existing_positions) if stays and len(growing) == 1 and axis.appends else None
-    return PlainArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], unchanged), problem
+    """The values of a coordinate over the files that have it; and what is wrong if they disagree.
 
-
-def _fill_steps(
-    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
-) -> tuple[np.ndarray[Any, Any], str]:
-    """An array with the values of the dataset and of files in their places; and what is wrong with them."""
-    dims, origins = coordinate.dims, [axes[dim].origin if dim in axes else 0 for dim in coordinate.dims]
-    pieces = []
-    if coordinate.before is not None:
-        pieces.append(
-            ("the dataset", coordinate.before, {dim: axis.existing_positions for dim, axis in axes.items()})
-        )
-    for each, part in zip(having, coordinate.parts, strict=True):
-        pieces.append((each.file.url, part, dict(zip(axes, each.positions, strict=True))))
-    sample = coordinate.parts[0] if coordinate.parts else pieces[0][1]
-    shape = [
-        axes[d].length - axes[d].origin if d in axes else n for d, n in zip(dims, sample.shape, strict=True)
-    ]
-    values, filled, problem = np.zeros(shape, sample.dtype), np.zeros(shape, dtype=bool), ""
-    for source, part, places in pieces:
-        if any(a != b for a, b, dim in zip(part.shape, shape, dims, strict=True) if dim not in axes):
-            return values, f"{source} has it in another shape"
-        steps = [
-            places[dim][:n] - origin if dim in axes else np.arange(n)
-            for dim, n, origin in zip(dims, part.shape, origins, strict=True)
-        ]
+    What no file has is missing.
+    """
+    dims, before, attrs = coordinate.dims, coordinate.before, dict(coordinate.attrs)
+    named = zip(having, coordinate.parts, strict=True)
+    pieces = [(each.file.url, part, each.positions) for each, part in named]
+    if before is not None:
+        pieces.insert(0, (DATASET, before, tuple(axis.existing_positions for axis in axes.values())))
+    sample = pieces[0][1]
+    lengths = {dim: axis.length - axis.origin for dim, axis in axes.items()}
+    values = np.zeros([lengths.get(dim, n) for dim, n in zip(dims, sample.shape, strict=True)], sample.dtype)
+    filled, problem = np.zeros(values.shape, dtype=bool), ""
+    for source, part, positions in pieces:
+        if any(part.shape[d] != values.shape[d] for d, dim in enumerate(dims) if dim not in axes):
+            problem = f"{source} has it in another shape"
+            continue
+        steps, places = [], dict(zip(axes, positions, strict=True))
+        for dim, n in zip(dims, part.shape, strict=True):
+            steps.append(places[dim][:n] - axes[dim].origin if dim in axes else np.arange(n))
         stays = [each >= 0 for each in steps]
-        if not all(each.all() for each in stays):
-            part, steps = part[np.ix_(*stays)], [each[some] for each, some in zip(steps, stays, strict=True)]
-        where = np.ix_(*steps)
-        there = filled[where]
+        where = np.ix_(*(each[some] for each, some in zip(steps, stays, strict=True)))
+        there, part = filled[where], part[np.ix_(*stays)]
         if there.any():
             if not same_values(values[where][there], part[there]):
                 problem = f"files in the same place differ in it (such as {source})"
             part = np.where(there, values[where], part)
         values[where], filled[where] = part, True
-    return _with_holes(values, ~filled, coordinate.attrs), problem
-
-
-def _with_holes(
-    values: np.ndarray[Any, Any], free: np.ndarray[Any, Any], attrs: Mapping[str, Any]
-) -> np.ndarray[Any, Any]:
-    """Values, with missing values where no file has any."""
-    if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
-        return values
-    if "_FillValue" in attrs:
-        values[free] = attrs["_FillValue"]
-        return values
-    if values.dtype.kind in "biu":  # as in xarray
-        values = values.astype(np.float64)
-    values[free] = np.nan
-    return values
+    if not filled.all() and not isinstance(values.dtype, np.dtypes.StringDType):
+        if "_FillValue" not in attrs and values.dtype.kind in "biu":  # as in xarray
+            values = values.astype(np.float64)
+        values[~filled] = attrs.get("_FillValue", np.nan)
+    growing = [d for d, dim in enumerate(dims) if dim in axes]
+    axis = axes[dims[growing[0]]]
+    stays_same = before is not None and before.dtype == values.dtype and not coordinate.rewritten
+    unchanged = len(axis.existing_positions) if stays_same and len(growing) == 1 and axis.appends else None
+    return PlainArray(dims, attrs, values, growing[0], unchanged), problem
 
 
 def expand_scalars(

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.dataset import END_STEPS, Dataset
-from intarsia.archives.ledger import Ledger, is_moved
+from intarsia.archives.ledger import Ledger
 from intarsia.archives.plan.axis_union import (
     GrownAxis,
     append_axis,
-    file_order_axis,
     nested_list_axis,
     sort_direction,
     spans,
@@ -212,19 +211,16 @@ def place_files(
     stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
     names = list(dict.fromkeys([*ledger.variables, *variables]))
     entries = {url: int(numbers[i]) for url, i in known.items()}
-    refused: dict[str, str] = {}
-    while True:
-        taken = [file for file in files if file.url not in refused]
-        try:
-            axes = [_axis(k, taken, dataset, dims, old, stays, rules) for k in range(len(dims))]
-            cube = _make_cube(
-                taken, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries
-            )
-        except RefusedFilesError as error:
-            refused |= error.problems  # the axes are different without these
-        else:
-            cube.refused = refused
-            return cube
+    try:
+        axes = [_axis(k, files, dataset, dims, old, stays, rules) for k in range(len(dims))]
+        return _make_cube(files, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries)
+    except RefusedFilesError as error:
+        refused = error.problems
+    # the axes are different without these
+    taken = [file for file in files if file.url not in refused]
+    cube = place_files(taken, dataset, dims, removed, variables, rules, known)
+    cube.refused |= refused
+    return cube
 
 
 class RefusedFilesError(Exception):
@@ -248,27 +244,30 @@ def _axis(
     length = int(old.stop[:, k].max()) if len(old) else 0
     removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
     lengths = [file.steps(dim) for file in files]
-    variables, lacking = concat_variables(dim, files)
+    variables = concat_variables(dim, files)
+    lacking = [file.url for file in files if file.url not in variables]
     if lacking and dim in dataset.plain:
         text = f"it has no coordinate {dim!r}, but the dataset does ({_gives_coordinate(dim)})"
-        raise RefusedFilesError({file.url: text for file in lacking})
+        raise RefusedFilesError(dict.fromkeys(lacking, text))
     if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
         try:
-            coordinate = concat_coordinate(dim, variables, dataset)
+            coordinate = concat_coordinate(dim, list(variables.values()), dataset)
         except IngestError:
-            raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
-        before, parts = coordinate.before, coordinate.parts
-        is_unordered = before is not None and len(before) > 1 and not sort_direction(before)
+            raise RefusedFilesError(_incompatible_files(dim, variables, dataset)) from None
+        parts = coordinate.parts
+        before = parts[0][:0] if coordinate.before is None else np.delete(coordinate.before, removed)
+        is_unordered = len(before) > 1 and not sort_direction(before)
         in_file_order = (
             rules.file_order
             and len(dims) == 1
             and (is_unordered or any(_repeated_values(part).size for part in parts))
         )
         _refuse(_value_problems(dim, files, coordinate, may_repeat=in_file_order))
-        if in_file_order:
-            axis = file_order_axis(dim, before, parts, removed)
+        if in_file_order or not parts:
+            axis = append_axis(dim, len(before), lengths, np.concatenate([before, *parts]))
         else:
-            axis = union_axis(dim, before, parts, removed, rules.tolerance, dataset.origin)
+            axis = union_axis(dim, before, parts, rules.tolerance, dataset.origin)
+        axis.count_removed(removed)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and (in_file_order or not axis.goes_behind(END_STEPS)):
             raise WholeDatasetNeededError
@@ -278,7 +277,9 @@ def _axis(
             _refuse({file.url: text for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
-        return append_axis(dim, length, lengths, removed)
+        axis = append_axis(dim, length - len(removed), lengths)
+        axis.count_removed(removed)
+        return axis
     option = _gives_coordinate(dim)
     text = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
@@ -292,16 +293,10 @@ def _gives_coordinate(dim: str) -> str:
     return f"{argument('dims', {dim: ...})} gives it one"
 
 
-def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
-    """A coordinate in every file that has it, and the files that lack it."""
-    found, absent = [], []
-    for file in files:
-        variable = file.variables.get(name)
-        if variable is None or variable.role != "concat":
-            absent.append(file)
-        else:
-            found.append(variable)
-    return found, absent
+def concat_variables(name: str, files: Sequence[ParsedFile]) -> dict[str, ParsedVariable]:
+    """A coordinate along the dimensions in every file that has it, by URL."""
+    found = ((file.url, file.variables.get(name)) for file in files)
+    return {url: each for url, each in found if each is not None and each.role == "concat"}
 
 
 def concat_coordinate(
@@ -320,23 +315,17 @@ def concat_coordinate(
 
 
 def _incompatible_files(
-    dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
+    dim: str, variables: Mapping[str, ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
-    """The files whose coordinate is incompatible with that of the dataset, or of the first file.
-
-    If each of them is compatible with the first, those that are not with all before them.
-    """
-    for limit in (1, len(files)):
-        problems: dict[str, str] = {}
-        taken: list[ParsedVariable] = []
-        for file, variable in zip(files, variables, strict=True):
-            try:
-                concat_coordinate(dim, [*taken, variable], dataset)
-                taken = [*taken, variable][:limit]
-            except IngestError as error:
-                problems[file.url] = str(error)
-        if problems:
-            break
+    """The files whose coordinate is incompatible with that of the dataset and of all files before them."""
+    problems: dict[str, str] = {}
+    taken: list[ParsedVariable] = []
+    for url, variable in variables.items():
+        try:
+            concat_coordinate(dim, [*taken, variable], dataset)
+            taken.append(variable)
+        except IngestError as error:
+            problems[url] = str(error)
     return problems
 
 
@@ -395,15 +384,11 @@ def _make_cube(
     rows: list[Row] = []
     overlapping: set[int] = set()
     fresh = count(ledger.unread_files + len(kept_entries))
-    variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
-        positions = tuple(axis.positions[i] for axis in axes)
         number = known[file.url] if file.url in known else next(fresh)
-        position = FilePosition(file, number, positions)
-        data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
-        if data not in variables:
-            variables[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        regions = position.regions(variables[data])
+        position = FilePosition(file, number, tuple(axis.positions[i] for axis in axes))
+        data = [numbers[name] for name, v in file.variables.items() if v.role == "data" and name in numbers]
+        regions = position.regions(np.array(sorted(data), dtype=np.int64))
         if file.url in known:  # other files keep what they show
             left = [row._replace(box=part) for row in regions for part in stays.free(row.box)]
             if left != regions:
@@ -434,30 +419,19 @@ def _make_cube(
 
 
 def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:
-    file, moved = own.file, ""
-    if other < len(cube.kept_entries):
-        entry = cube.kept_entries[other]
-        url, content = ledger.locations[entry], ledger.contents[entry]
-        if is_moved(file.url, file.identity, url, content):
-            before, after = url, file.url
-            if (name := url.rpartition("/")[2]) == after.rpartition("/")[2]:  # its folder moved
-                before, after = before.removesuffix(name), after.removesuffix(name)
-            call = f"intarsia.archives.relocate(store, {{{before!r}: {after!r}}})"
-            moved = (
-                "if this is the same file in a new place, "
-                f"{advice(call, f'intarsia relocate STORE {before}={after}')} "
-                "updates its references and those of all files below that; "
-            )
-    else:
-        url = next(each.file.url for each in cube.file_positions if each.number == other)
-    regions = cube.file_regions.select(cube.file_regions.member == other)
-    there = zip(regions.start.min(axis=0).tolist(), regions.stop.max(axis=0).tolist(), strict=True)
-    theirs = [axis.text(*ends) for axis, ends in zip(cube.axes, there, strict=False)]
-    mine = [axis.text(*ends) for axis, ends in zip(cube.axes, own.box.bounds, strict=True)]
-    named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, mine, strict=True))
-    same = len(mine) == 1 and mine == theirs
-    decided = f", {argument('order_by')} names a variable to decide instead" if same else ""
+    theirs = cube.file_regions.select(cube.file_regions.member == other)
+    ends = zip(theirs.start.min(axis=0).tolist(), theirs.stop.max(axis=0).tolist(), strict=True)
+    there = [axis.text(*each) for axis, each in zip(cube.axes, ends, strict=False)]
+    here = [axis.text(*each) for axis, each in zip(cube.axes, own.box.bounds, strict=True)]
+    new = (each.file.url for each in cube.file_positions if each.number == other)
+    known = ledger.locations[cube.kept_entries[other]] if other < len(cube.kept_entries) else next(new)
+    moved = ""
+    if here == there and known.rsplit("/", 1)[-1] == own.file.url.rsplit("/", 1)[-1]:
+        relocate = advice("intarsia.archives.relocate", "intarsia relocate")
+        moved = f"; if the file was only moved, {relocate} updates its references"
+    named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, here, strict=True))
+    decided = f", {argument('order_by')} names a variable to decide instead" if here == there[:1] else ""
     return (
-        f"its {', '.join(named)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
-        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided})"
+        f"its {', '.join(named)} overlaps that of {known} ({', '.join(there)}; "
+        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided}{moved})"
     )

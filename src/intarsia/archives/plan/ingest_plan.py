@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, CFDecoding, json_attributes
+from intarsia.archives.cf import PACKING, CFDecoding
 from intarsia.archives.parsed_file import without_data
-from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
+from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger, is_same
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
 from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, expand_scalars
@@ -41,7 +41,6 @@ from intarsia.manifest.view import MemberAxis, View
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import StackedVariables
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -52,6 +51,9 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class IngestPlan:
     """Everything that a commit will contain."""
+
+    dataset: Dataset
+    """What exists already."""
 
     cube: Cube
     """The axes, and where files are on them."""
@@ -73,7 +75,7 @@ class IngestPlan:
     """Variables that are not taken, and why."""
 
     notes: DriftNotes
-    """How files differ that are taken."""
+    """How files differ that are taken; it knows the group that they are in."""
 
     unchanged: set[str] = field(default_factory=set)
     """Files that the dataset already has, with the same content."""
@@ -118,13 +120,14 @@ class IngestPlan:
                 done = "GDAL cannot read it; other programs can"
                 self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
 
-    def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
+    def combine_attrs(self, combined: AttributeMerger) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
         for array in self.arrays.values():
             array.attrs = combined.applied(array.name, array.attrs)
         for name, each in self.plain.items():
             self.plain[name] = replace(each, attrs=combined.applied(name, each.attrs))
-        known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
+        is_new = self.dataset.is_new
+        known = {WHOLE: self.attrs[WHOLE]} if is_new else dict(self.dataset.all_attrs())
         self.attrs = {
             name: self.plain[name].attrs if name in self.plain else combined.applied(name, attrs)
             for name, attrs in known.items()
@@ -165,7 +168,7 @@ def plan_ingest(
     expand_scalars(fitting, dataset, dims, expectations.dropped)
     replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
     removed_entries = sorted((*removed, *replaced.values()))
-    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.data), rules, extended)
+    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.names), rules, extended)
     refused |= cube.refused
     undone = replaced.keys() & cube.refused
     if undone:  # a file that cannot be replaced must keep its place
@@ -173,7 +176,8 @@ def plan_ingest(
         plan = plan_ingest(rest, dataset, request, rules, again=again, replaces=replaces, removed=removed)
         plan.refused |= {url: refused[url] for url in undone}
         return plan
-    plan = _make_plan(cube, dataset, rules, expectations, refused)
+    notes = DriftNotes(above=request.group if request.whole_tree else "")
+    plan = _make_plan(cube, dataset, rules, expectations, refused, notes)
     plan.unchanged = unchanged
     return plan
 
@@ -206,24 +210,17 @@ def _check_steps(file: ParsedFile, dims: Sequence[str]) -> None:
 
 
 def _make_plan(
-    cube: Cube, dataset: Dataset, rules: IngestRules, expectations: Expectations, refused: dict[str, str]
-) -> IngestPlan:
+    cube: Cube, dataset: Dataset, rules: IngestRules, expectations: Expectations, refused: dict[str, str],
+    notes: DriftNotes,
+) -> IngestPlan:  # fmt: skip
     named = sorted(cube.file_positions, key=lambda each: each.number)  # attributes go by name, not by place
     files = [each.file for each in named]
     declared = [] if rules.schema is None else [rules.schema.file]
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expectations.dropped
     plain, problems = _plan_coordinates(cube, named, dataset, expectations)
-    held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
-    used = {
-        name: stack
-        for name, stack in rules.stacks.items()
-        if name in held or stack.array in dataset.logical_groups
-    }
-    stacks = {stack.array: stack for stack in used.values()}
-    stacked = {name: (stack.array, stack.parts[name]) for name, stack in used.items() if name in held}
-    owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expectations.data}
-    notes = DriftNotes()
+    array_of = expectations.array_of
+    held = {array_of(name) for file in files for name, v in file.variables.items() if v.role == "data"}
     for file in files:
         for note in expectations.notes.get(file.url, ()):
             notes.add(*note, file.url)
@@ -232,23 +229,24 @@ def _make_plan(
                 text = f"there is no {source}"
                 notes.add("absent source", name, text, "the fill value is shown, as by HDF5", file.url)
     arrays = {
-        array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations, notes)
-        for array in dict.fromkeys(owners.values())
-        if array in dataset.logical_groups or any(owners[name] == array for name in held & owners.keys())
+        name: plan_array(name, cube, rules, dataset, expectations, notes)
+        for name in expectations.data
+        if name in dataset.logical_groups or name in held
     }
-    static = {
-        name: variable
-        for file in reversed([*declared, *files])
-        for name, variable in file.variables.items()
-        if variable.role == "static" and name not in dataset.plain and name not in expectations.dropped
+    stacked = {part: place for part, place in expectations.stacked.items() if place[0] in arrays}
+    everything = (each for file in (*declared, *files) for each in file.variables.items())
+    static = {name for name, v in everything if v.role == "static"}
+    static -= dataset.plain.keys() | expectations.dropped.keys()
+    plain |= {
+        name: PlainArray(known.dims, known.attrs, known.loaded)  # what files are turned to match
+        for (role, name), (known, _) in expectations.coordinates.items()
+        if role == "static" and name in static
     }
-    for name in static.keys() & expectations.static.keys():  # what files are turned to match
-        static[name] = expectations.static[name].variable
-    plain |= {name: PlainArray(each.dims, each.attrs, each.loaded) for name, each in static.items()}
-    for stack in stacks.values():
-        if stack.is_new(dataset):
+    for array, stack in rules.stacks.items():
+        if array in arrays and stack.dim not in dataset.plain:
             plain[stack.dim] = PlainArray((stack.dim,), {}, stack.labels)
     plan = IngestPlan(
+        dataset,
         cube,
         arrays,
         plain,
@@ -263,32 +261,27 @@ def _make_plan(
         having = [file.url for file in files if name in file.variables or name in file.left_out]
         for url in having or [""]:
             notes.add("left out", name, reason, "not ingested", url)
-    for array in arrays.values():
-        known = dataset.ledger.members.get(array.name, {})
-        allocate_members(array, known, dataset.logical_groups.get(array.name))
     if rules.combine_attrs != OVERRIDE and files:
-        combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+        combined = AttributeMerger(rules.combine_attrs, dataset, array_of)
         # files in the array's units come first
         converted = {url for url, _ in expectations.converted}
         for file in (*declared, *sorted(files, key=lambda file: file.url in converted)):
             combined.add(file)
-        plan.combine_attrs(combined, dataset)
+        plan.combine_attrs(combined)
     return plan
 
 
 def _note_holes(notes: DriftNotes, cube: Cube) -> None:
     """Note the places of a cube that no file covers."""
-    sizes, regions = list(cube.sizes.values()), cube.file_regions
-    if len(sizes) < 2 or not cube.file_positions:
+    regions, total = cube.file_regions, prod(cube.sizes.values())
+    if len(cube.axes) < 2 or not cube.file_positions:
         return
+    first, last = regions.start[:, -1], regions.stop[:, -1]
     cells = np.prod((regions.stop - regions.start)[:, :-1], axis=1)
-    more = np.zeros(len(cube.variables) + 1, dtype=np.int64)
-    np.add.at(more, regions.start[:, -1], cells)
-    np.subtract.at(more, regions.stop[:, -1], cells)
-    total = int(np.prod(sizes))
-    for name, count in zip(cube.variables, np.cumsum(more).tolist(), strict=False):
+    for number, name in enumerate(cube.variables):
+        count = total - int(cells[(first <= number) & (number < last)].sum())
         if 0 < count < total:
-            text = f"no file has {total - count} of {total} places along {' and '.join(cube.dims)}"
+            text = f"no file has {count} of {total} places along {' and '.join(cube.dims)}"
             notes.add("hole", name, text, "missing values", cube.file_positions[0].file.url)
 
 
@@ -309,28 +302,30 @@ def _plan_coordinates(
             continue
         if dataset.origin and (not is_known or not dataset.plain[name].ndim):
             raise WholeDatasetNeededError
-        refusal = conflict = ""
+        problem = ""
         if name in axes:
             found = axes[name].coordinate(dataset.plain[name].dtype if is_known else None)
-            conflict = "" if found is not None else "not every file has it"
+            if found is None:
+                problems[name] = "not every file has it"
+                continue
         else:
-            variables, lacking = concat_variables(name, files)
-            absent = {file.url for file in lacking}
-            having = [each for each in named if each.file.url not in absent]
+            variables = concat_variables(name, files)
+            having = [each for each in named if each.file.url in variables]
             try:
-                coordinate = concat_coordinate(name, variables, dataset, cube)
+                coordinate = concat_coordinate(name, list(variables.values()), dataset, cube)
             except IngestError as error:
-                refusal = str(error)
+                problem = str(error)
                 if not is_known:
-                    problems[name] = refusal
+                    problems[name] = problem
                     continue
                 coordinate, having = concat_coordinate(name, (), dataset, cube), []
             found, conflict = assemble_coordinate(coordinate, axes, having)
-        if dataset.origin and (found is None or found.unchanged_steps is None):
+            problem = problem or conflict
+        if dataset.origin and found.unchanged_steps is None:
             raise WholeDatasetNeededError
-        if refusal or conflict:
-            problems[name] = refusal or conflict
-        if found is not None and (not (refusal or conflict) or not dataset.is_new):
+        if problem:
+            problems[name] = problem
+        if not problem or not dataset.is_new:
             coordinates[name] = found
     return coordinates, problems
 
@@ -351,8 +346,8 @@ class Contribution:
     spans: tuple[tuple[Span, ...], ...]
     """Where its elements are, on every axis of the array."""
 
-    shown: list[Box] | None
-    """The boxes of the array that it shows; None if it shows everything it has."""
+    shown: list[Box]
+    """The boxes of the array of which it shows everything it has."""
 
     decoding: CFDecoding
     """How its numbers become values…"""
@@ -376,31 +371,20 @@ class Contribution:
 
     def parts(self) -> Iterator[tuple[Span, ...]]:
         """What its chunks show: for each region, one span for every axis of the array."""
-        chunks, shape = self.chunks.encoding.chunks, self.variable.shape
-        for box in self.chunks.boxes:
-            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as almost always
-                yield from product(*self.spans)
-                continue
-            choices = list(self.spans)
-            for k, (axis, a, b, c, n) in enumerate(
-                zip(self.axes, box.start, box.stop, chunks, shape, strict=True)
-            ):
-                low, high = a * c, min(b * c, n)
-                if axis is None and not low <= self.variable.dropped_index(k) < high:
-                    choices = [()]
-                    break
+        for box, limits in product(self.chunks.boxes, self.shown):
+            choices = [
+                [cut for span in own if (cut := span.cut(*ends)) is not None]
+                for own, ends in zip(self.spans, limits.bounds, strict=True)
+            ]
+            for k, ends in enumerate(box.in_elements(self.chunks.encoding.chunks).bounds):
+                axis = self.axes[k]
                 if axis is not None:
-                    found = (span.of_file(low, high) for span in self.spans[axis])
-                    choices[axis] = tuple(span for span in found if span is not None)
-            for combination in product(*choices):
-                if self.shown is None:
-                    yield combination
-                    continue
-                for limits in self.shown:
-                    cut = [s.cut(a, b) for s, (a, b) in zip(combination, limits.bounds, strict=True)]
-                    left = tuple(span for span in cut if span is not None)
-                    if len(left) == len(cut):
-                        yield left
+                    found = (span.of_file(*ends) for span in choices[axis])
+                    choices[axis] = [span for span in found if span is not None]
+                elif not ends[0] <= self.variable.dropped_index(k) < ends[1]:
+                    choices = [[]]
+                    break
+            yield from product(*choices)
 
 
 @dataclass(slots=True)
@@ -444,11 +428,6 @@ class ArrayPlan:
     encodings: dict[str, str] = field(default_factory=dict)
     """The member of every known encoding, by the encoding's digest."""
 
-    @property
-    def full_members(self) -> list[str]:
-        """Members that the contributions fill."""
-        return [member.name for member in self.members.values() if member.is_full]
-
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as a box of the array, for one of its variables."""
         bounds = [(0, n) for n in self.shape]
@@ -462,7 +441,6 @@ class ArrayPlan:
 
 def plan_array(
     name: str,
-    stack: StackedVariables | None,
     cube: Cube,
     rules: IngestRules,
     dataset: Dataset,
@@ -470,20 +448,19 @@ def plan_array(
     notes: DriftNotes,
 ) -> ArrayPlan:
     """How one variable of the new files, or a stack of several, is backed."""
-    parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
+    steps = {part: step for part, (array, step) in expectations.stacked.items() if array == name}
+    parts: dict[str, int | None] = {**steps} or {name: None}
     sources = [
         (position, part, position.file.variables[part])
         for part in parts
         for position in cube.file_positions
-        if part in position.file.variables and position.file.variables[part].role == "data"
+        if (position.file.url, part) in expectations.decodings
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [expectations.decode(each.file.url, part, variable) for each, part, variable in sources]
-    known = next(expectations.data[part] for part in parts if part in expectations.data)
-    dims, sizes = known.dims, known.sizes | cube.sizes
-    if stack is not None:
-        dims, sizes = (stack.dim, *dims), {**sizes, stack.dim: len(parts)}
+    decodings = [expectations.decodings[each.file.url, part] for each, part, _ in sources]
+    known = expectations.data[name]
+    dims, sizes = (*known.stack, *known.dims), known.stack | known.sizes | cube.sizes
     shape, growing = tuple(sizes[dim] for dim in dims), tuple(dims.index(dim) for dim in cube.dims)
     if logical is not None:
         manifest = logical.manifest
@@ -493,14 +470,16 @@ def plan_array(
             are_whole, dtype = dtype.kind in "iu" and wider.kind == "f", wider
             fill = wider.type(np.nan if are_whole else fill)  # no whole number means "missing"
     else:
-        declared = known.dtype if stack is None else None
+        declared = known.dtype if known.is_fixed else None
         dtype = rules.dtypes.get(name) or declared or np.result_type(*(each.values for each in decodings))
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
     by_number = sorted(sources, key=lambda each: each[0].number)
     same = [each for each in by_number if (each[0].file.url, each[1]) not in expectations.converted]
-    attrs = _attributes(same) if same else _attributes(by_number) | {"units": known.units}
+    attrs = _attributes(same or by_number)
+    if by_number and not same:
+        attrs["units"] = expectations.units[by_number[0][1]]
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
@@ -508,19 +487,27 @@ def plan_array(
         url, cells = position.file.url, cube.shown(position, part)
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
+        shown = [Box.sized(shape)] if cells is None else [plan.box(cell, part) for cell in cells]
+        if cells is not None:
+            text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
+            notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
         pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
         for own, piece in pieces:
             axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
-            spans = _piece_places(plan, places, own)
-            shown = None if cells is None else [plan.box(cell, part) for cell in cells]
+            where = tuple(
+                tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)))
+                if dim in own
+                else spans
+                for dim, spans in places.items()
+            )
             packing = decoding.packing_in(dtype)
             sets = chunk_sets_of(piece, decoding, dtype, rules.copy)
             for chunks in sets:
                 contribution = Contribution(
-                    position.file, part, piece, axes, spans, shown, decoding, packing, chunks
+                    position.file, part, piece, axes, where, shown, decoding, packing, chunks
                 )
                 plan.contributions.append(contribution)
-                _note_contribution(notes, plan, contribution, rules, is_part=bool(own))
+                _note_contribution(notes, plan, contribution, is_part=bool(own))
                 if variable.parts or len(sets) > 1 or variable.picks or url in expectations.turned:
                     _refine_lattice(plan, contribution)
     known_files = dataset.ledger.unread_files + len(cube.kept_entries)
@@ -529,15 +516,21 @@ def plan_array(
         for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
             if (url, part) not in having:
                 notes.add("missing variable", part, f"there is no {part!r}", "a hole", url)
+    # a new array has no members
+    names = set() if logical is None else set(logical.manifest.members)
+    held = dataset.ledger.members.get(name, {})
+    plan.encodings = {digest: member for digest, member in held.items() if member in names}
+    for contribution in plan.contributions:
+        found = _find_member(plan, contribution, logical)
+        plan.members[found.name] = found
+        found.put(contribution)
     return plan
 
 
 VIEW = "seen through a view of the region"
 
 
-def _note_contribution(
-    notes: DriftNotes, array: ArrayPlan, each: Contribution, rules: IngestRules, *, is_part: bool
-) -> None:
+def _note_contribution(notes: DriftNotes, array: ArrayPlan, each: Contribution, *, is_part: bool) -> None:
     """Note how a file differs from the array that it contributes to; the axes of a part are its own."""
     part, url, values = each.part, each.file.url, each.decoding.values
     if values != array.dtype:
@@ -550,25 +543,12 @@ def _note_contribution(
         grows, length = axis in array.growing, sum(span.length for span in places)
         if grows or len(places) != 1 or length == array.shape[axis]:
             done = "every step goes where its coordinate says" if grows else VIEW
-            if text := _turned(places):
-                notes.add("order", dim, text, done, url)
-    if each.shown is not None:
-        text = f"others lie in the same place; {'part' if each.shown else 'nothing'} of it is shown"
-        notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
+            if len(places) > 1:
+                notes.add("order", dim, f"in {len(places)} pieces", done, url)
+            elif places and places[0].stride < 0:
+                notes.add("order", dim, "reversed", done, url)
     if reason := each.chunks.encoding.copy_reason:
         notes.add("copy", part, reason, "its data are copied", url)
-
-
-def _turned(places: Sequence[Span]) -> str:
-    """How the steps of a file are ordered on an axis, if not one after another."""
-    if len(places) == 1:
-        return "reversed" if places[0].stride < 0 else ""
-    if len(places) == 2 and places[0].stride == places[1].stride:
-        begins = [span.start for span in sorted(places, key=lambda span: span.file_steps)]
-        rising = begins[0] < begins[1]
-        if rising != (places[0].stride > 0):
-            return "rolled" if places[0].stride > 0 else "rolled and reversed"
-    return f"in {len(places)} pieces" if places else ""
 
 
 def _wider(
@@ -591,44 +571,26 @@ def _wider(
 
 def _attributes(sources: Sequence[tuple[FilePosition, str, ParsedVariable]]) -> dict[str, Any]:
     """The attributes of the first file; for stacked variables, those that they all share."""
-    firsts = {part: variable.attrs for _, part, variable in reversed(sources)}
-    attrs, *others = list(firsts.values())[::-1] or [{}]
-    same = [json_attributes(other) for other in others]
+    attrs, *others = list({part: v.attrs for _, part, v in reversed(sources)}.values())[::-1] or [{}]
     return {
         key: value
         for key, value in attrs.items()
-        if key not in PACKING
-        and all(key in other and other[key] == json_attributes({key: value}).get(key) for other in same)
+        if key not in PACKING and all(key in other and is_same(other[key], value) for other in others)
     }
 
 
 def _places(
     array: ArrayPlan, part: str, variable: ParsedVariable, positions: Mapping[str, Ints]
-) -> tuple[tuple[Span, ...], ...]:
+) -> dict[str, tuple[Span, ...]]:
     """Where the elements of a file's variable are on every axis of the array."""
-    places, sizes = [], variable.sizes
+    places = {}
     for dim, size in zip(array.dims, array.shape, strict=True):
-        if dim in positions or dim in variable.picks:
-            # the missing part of a shorter variable is a hole
-            steps = positions.get(dim, np.arange(size))[: sizes.get(dim)]
-            picked = variable.picks.get(dim)
-            places.append(spans(steps, None if picked is None else np.atleast_1d(picked)))
-        else:
-            places.append((Span(0, size),))
+        # the missing part of a shorter variable is a hole
+        steps = positions.get(dim, np.arange(size))[: variable.sizes.get(dim)]
+        picked = variable.picks.get(dim)
+        places[dim] = spans(steps, None if picked is None else np.atleast_1d(picked))
     step = array.parts[part]
-    return tuple(places) if step is None else ((Span(step, 1),), *places[1:])
-
-
-def _piece_places(
-    array: ArrayPlan, places: tuple[tuple[Span, ...], ...], own: Mapping[str, tuple[Span, ...]]
-) -> tuple[tuple[Span, ...], ...]:
-    """Where the elements of a piece are, from where those of its variable are, and its own places in it."""
-    return tuple(
-        tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)) is not None)
-        if dim in own
-        else spans
-        for dim, spans in zip(array.dims, places, strict=True)
-    )
+    return places if step is None else places | {array.dims[0]: (Span(step, 1),)}
 
 
 def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
@@ -706,48 +668,24 @@ class GrowingMember:
 
     def regions(self, array: ArrayPlan) -> Iterator[NewRegion]:
         """The regions of an array that show what is put into the member."""
+        straight = [MemberAxis(axis) for axis in range(len(array.dims))]
         for contribution in self.contributions:
-            plain = contribution.variable.dims == array.dims
             for shown in contribution.parts():
-                place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
+                place, axes = [0] * len(array.dims), []
                 for k, axis in enumerate(contribution.axes):
                     if axis is None:
-                        offsets[k] = contribution.variable.dropped_index(k)
+                        axes.append(MemberAxis(None, contribution.variable.dropped_index(k)))
                         continue
                     span, cell = shown[axis], array.lattice[axis]
-                    first = span.first + (contribution.start if k == self.axis else 0)
+                    offset = first = span.first + (contribution.start if k == self.axis else 0)
                     if span.stride > 0:  # the view says what the lattice cannot
-                        place[axis], offsets[k] = divmod(first, cell)
+                        place[axis], offset = divmod(first, cell)
                     elif cell == 1:
-                        place[axis], offsets[k] = FARTHEST_PLACE - first, FARTHEST_PLACE
-                    else:
-                        offsets[k] = first
+                        place[axis], offset = FARTHEST_PLACE - first, FARTHEST_PLACE
+                    axes.append(MemberAxis(axis, offset, span.stride))
                 box = Box.of((span.start, span.stop) for span in shown).in_units(array.lattice)
-                straight = plain and not any(offsets) and all(span.stride > 0 for span in shown)
-                view = None if straight else _view(contribution.axes, offsets, shown)
+                view = None if axes == straight else View(len(shown), tuple(axes))
                 yield NewRegion(box, self.name, tuple(place), contribution.packing, view)
-
-
-def _view(axes: Sequence[int | None], offsets: Sequence[int], shown: Sequence[Span]) -> View:
-    """How a region sees the axes of a file if they are not those of the array."""
-    seen = (
-        MemberAxis(None, offset) if axis is None else MemberAxis(axis, offset, shown[axis].stride)
-        for axis, offset in zip(axes, offsets, strict=True)
-    )
-    return View(len(shown), tuple(seen))
-
-
-def allocate_members(array: ArrayPlan, known: Mapping[str, str], logical: LogicalArrayHandle | None) -> None:
-    """Put every contribution to an array into the member of its encoding, or into the next if that is full.
-
-    `known` are the names of members, by the digests of encodings that they can hold; a new array has none.
-    """
-    names = set() if logical is None else set(logical.manifest.members)
-    array.encodings = {digest: name for digest, name in known.items() if name in names}
-    for contribution in array.contributions:
-        member = _find_member(array, contribution, logical)
-        array.members[member.name] = member
-        member.put(contribution)
 
 
 def _find_member(

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from intarsia.display import Listing
 from intarsia.errors import argument
+from intarsia.logical.hierarchy import joined_path
 
 MAX_SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""
@@ -96,16 +97,19 @@ class DriftNotes:
     groups: dict[tuple[str, str, str], _Group] = field(default_factory=dict)
     """By kind, variable, and what is done."""
 
+    above: str = ""
+    """The group in files that holds the variables, if they are named by their paths."""
+
     def add(self, kind: str, variable: str, what: str, done: str, url: str, files: int = 1) -> None:
         """Note how a file differs; the first of several files may stand for all of them."""
-        group = self.groups.setdefault((kind, variable, done), _Group(first=url))
+        key = kind, joined_path(self.above, variable), done
+        group = self.groups.setdefault(key, _Group(first=url))
         group.texts[what] = None
         group.files += files if url != group.last else 0
         group.last = url
 
     def merge(self, later: DriftNotes) -> None:
-        """Add the notes of a later batch; it knows which holes are left."""
-        self.groups = {key: group for key, group in self.groups.items() if key[0] != "hole"}
+        """Add the notes of a later batch, or of another dataset."""
         for key, theirs in later.groups.items():
             group = self.groups.setdefault(key, _Group(first=theirs.first))
             group.texts |= theirs.texts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -118,19 +118,13 @@ def align_axes(
     >>> align_axes(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
     [3, 2, 1]
     """
-    extra = [d for d, dim in enumerate(dims) if dim not in expected]
-    if any(values.shape[d] != 1 for d in extra):
+    stored = import_extra("xarray", "xarray").Variable(dims, values)
+    extra = [dim for dim in dims if dim not in expected]
+    if any(stored.sizes[dim] != 1 for dim in extra):
         return None
-    left = [dim for dim in dims if dim in expected]
-    seen = np.squeeze(values, axis=tuple(extra))
-    absent = [dim for dim in expected if dim not in left]
-    seen = seen[(..., *[None] * len(absent))]
-    left += absent
-    seen = seen.transpose([left.index(dim) for dim in expected])
-    for axis, dim in enumerate(expected):
-        if dim in positions and seen.shape[axis] == len(positions[dim]):
-            seen = np.take(seen, np.argsort(positions[dim]), axis=axis)
-    return seen
+    seen = stored.squeeze(extra).set_dims(expected)
+    turned = {dim: np.argsort(steps) for dim, steps in positions.items() if seen.sizes.get(dim) == len(steps)}
+    return np.asarray(seen.isel(turned).values)
 
 
 def difference(own: Values, expected: Values) -> str:
@@ -139,8 +133,6 @@ def difference(own: Values, expected: Values) -> str:
         return f"shape {own.shape} instead of {expected.shape}"
     if own.dtype.kind not in "iuf" or expected.dtype.kind not in "iuf" or not own.size:
         return f"{own.dtype} instead of {expected.dtype}" if own.dtype != expected.dtype else "other values"
-    if np.array_equal(np.sort(own, axis=None), np.sort(expected, axis=None)):
-        return "the same values in another order"
     apart = np.abs(own.astype(np.float64) - expected.astype(np.float64))
     apart = np.where(np.isnan(apart), np.inf, apart).reshape(-1)
     i = int(np.argmax(apart))
@@ -165,7 +157,8 @@ PROBES = (-40.0, 0.5, 300.0, 1e6)
 WATER = "1000 kg m-3"
 """What turns the depth of rain or snow, as liquid water, into its mass on an area."""
 
-DEPTHS_AND_MASSES = (("m", "kg m-2"), ("m s-1", "kg m-2 s-1"))
+DEPTHS = ("m", "m s-1")
+"""What is converted in this way, and its mass for an area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +167,6 @@ class Conversion:
 
     factor: float
     offset: float
-    of_water: bool = field(default=False, repr=False)
-    """Whether depths become masses, or the other way round."""
 
     @property
     def changes(self) -> bool:
@@ -218,17 +209,12 @@ def conversion(own: str, target: str) -> Conversion:
             raise IngestError(f"{text!r} is not a unit that udunits knows") from None
     if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
         raise IngestError(f"{own!r} cannot be converted to {target!r}: one of them is not a unit at all")
-    of_water = not units[0].is_convertible(units[1])
-    if of_water:
-        pairs = [tuple(map(known.Unit, pair)) for pair in DEPTHS_AND_MASSES]
-        if any(units[0].is_convertible(depth) and units[1].is_convertible(mass) for depth, mass in pairs):
-            units[0] *= known.Unit(WATER)
-        elif any(units[0].is_convertible(mass) and units[1].is_convertible(depth) for depth, mass in pairs):
-            units[0] /= known.Unit(WATER)
-        else:
-            raise IngestError(f"{own!r} cannot be converted to {target!r}")
+    for depth in () if units[0].is_convertible(units[1]) else DEPTHS:
+        units = [unit * known.Unit(WATER) if unit.is_convertible(depth) else unit for unit in units]
+    if not units[0].is_convertible(units[1]):
+        raise IngestError(f"{own!r} cannot be converted to {target!r}")
     convert = units[0].convert
-    found = Conversion(convert(FAR, units[1]) / FAR, convert(0.0, units[1]), of_water)
+    found = Conversion(convert(FAR, units[1]) / FAR, convert(0.0, units[1]))
     straight = (np.isclose(convert(x, units[1]), found.factor * x + found.offset) for x in PROBES)
     if not np.isfinite([found.factor, found.offset]).all() or not all(straight):
         raise IngestError(f"{own!r} and {target!r} differ by more than a factor and an offset")
@@ -237,13 +223,12 @@ def conversion(own: str, target: str) -> Conversion:
 
 def conversion_option(own: str, target: str) -> str:
     """The option that converts units, in words; empty if they cannot be converted."""
-    as_water = ""
     with suppress(MissingExtraError):
         try:
-            as_water = " as depths and masses of water" * conversion(own, target).of_water
+            conversion(own, target)
         except IngestError:
             return ""
-    return f"{argument('convert_units', True)} converts them{as_water}"
+    return f"{argument('convert_units', True)} converts them"
 
 
 def units_of(attrs: Mapping[str, Any]) -> str:
