@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, Store
-from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.codecs import ShardingCodec
 from zarr.core.buffer import NDBuffer, default_buffer_prototype
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 from zarr.core.indexing import SelectorTuple
@@ -289,18 +289,6 @@ if TYPE_CHECKING:
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
 
 
-def _merge_transposes(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
-    """The chain; transposes are merged into a later codec with `after_transposes`, which can do their work.
-
-    zarr's pipelines read and write parts of a stored object only through a codec that is alone in its chain.
-    """
-    *before, last = codecs
-    merge = getattr(last, "after_transposes", None)
-    if merge is None or not all(isinstance(codec, TransposeCodec) for codec in before):
-        return codecs
-    return (merge(tuple(before)),)
-
-
 def _is_about_a_chunk(error: BaseException) -> bool:
     """Whether reading failed in a way that can be reported with the chunk's name."""
     return isinstance(error, ValueError | errors.ChunkIndexUnknownError) or errors.has_panicked(error)
@@ -334,8 +322,8 @@ class ChunkIndexMixin:
 
         So arrays without our codecs never notice that the pipeline was switched.
         """
-        chain = _merge_transposes(tuple(codecs))
-        if not any(map(names_chunks, chain)):
+        chain = tuple(codecs)
+        if not names_chunks(*chain):
             return cls.zarrs_own.from_codecs(chain, **options)
         if any(getattr(codec, "waits_for_locks", False) for codec in chain) and cls is not BatchedPipeline:
             # Even reading may wait for encoding elsewhere, so it must not run in the threads that encode.
@@ -344,9 +332,7 @@ class ChunkIndexMixin:
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
-        if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
-            map(names_chunks, _merge_transposes(array_metadata.codecs))
-        ):
+        if not (isinstance(array_metadata, _compat.ArrayV3Metadata) and names_chunks(*array_metadata.codecs)):
             raise NotImplementedError  # zarr then calls `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has our codecs.
         from intarsia.codecs.runtime_options import remembered_decision

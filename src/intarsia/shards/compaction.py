@@ -205,7 +205,7 @@ class Recoding:
         sharded, spec = self.sharded, self.sharded.chunk_spec
         data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
         try:
-            new = ChunkWalk(redecide_chunk).through(sharded.inner_codecs, data, spec, locate)
+            new = ChunkWalk(redecide_chunk).through(sharded.codec.codecs, data, spec, locate)
         except ChunkDecodeError:
             return None
         return None if new is None else new.to_bytes()
