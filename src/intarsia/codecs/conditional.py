@@ -385,14 +385,6 @@ def one_of(
     return ConditionalCodec(codecs=nested, decision=decisions.OneOf(tuple(masks), weight))
 
 
-KINDS: dict[str, str] = {
-    "codecs": "intarsia.codecs.conditional:ConditionalCodec",
-    "data_codecs": "intarsia.nullable.codec:NullableCodec",
-    "mask_codecs": "intarsia.nullable.codec:NullableCodec",
-}
-"""Fields of the configuration, and the codec they belong to: by name, as some are in layers above."""
-
-
 class OptionalCodec:
     """Makes the codec that `optional` means; with `codecs` among the `fields`, that is a `ConditionalCodec`.
 
@@ -406,23 +398,15 @@ class OptionalCodec:
     """
 
     def __new__(cls, **fields: Any) -> Any:
-        configuration = fields.get("configuration") or fields
-        return _kind(set(configuration))(**fields)
+        return _kind(fields.get("configuration") or fields)(**fields)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Codec:
         """The codec that a codec object of zarr.json describes."""
-        configuration = data.get("configuration")
-        fields = set(configuration) if isinstance(configuration, dict) else set()
-        return cast("Codec", _kind(fields).from_dict(data))
+        return cast("Codec", _kind(data.get("configuration")).from_dict(data))
 
 
-def _kind(fields: set[str]) -> Any:
-    meant = {KINDS[name] for name in fields if name in KINDS}
-    if len(meant) != 1:
-        raise CodecConfigurationError(
-            f"codec 'optional': the configuration has {', '.join(sorted(fields)) or 'nothing in it'}; it "
-            "must have either codecs, or mask_codecs and data_codecs"
-        )
-    module, _, name = meant.pop().partition(":")
-    return getattr(import_module(module), name)
+def _kind(configuration: Any) -> Any:
+    if isinstance(configuration, Mapping) and {"mask_codecs", "data_codecs"} & set(configuration):
+        return import_module("intarsia.nullable.codec").NullableCodec  # by name: it is in a layer above
+    return ConditionalCodec
