@@ -184,13 +184,12 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
     def effective_decision(self, chunk_spec: ArraySpec) -> decisions.Decision | None:
-        """The decision that applies: the array's, else the codec's, else an outer codec's, else a default.
+        """The decision that applies: the array's, else the codec's, else a default.
 
-        The default is the one that the array remembers, or else the process's.
+        The default is an outer codec's, or the one that the array remembers, or else the process's.
         """
-        config, options = chunk_spec.config, runtime_options.options_in(chunk_spec.config)
-        inherited = config.inherited if isinstance(config, runtime_options.RuntimeConfig) else None
-        candidates = (options.decision, self.decision, inherited, options.default)
+        options = runtime_options.options_in(chunk_spec.config)
+        candidates = (options.decision, self.decision, options.default)
         chosen = next((decision for decision in candidates if decision is not None), None)
         return runtime_options.default_decision() if chosen is None else chosen
 

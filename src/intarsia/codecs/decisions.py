@@ -47,19 +47,6 @@ class Decision(ABC):
         return self
 
 
-def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-    """`mask`, and `data` encoded by the codecs it names."""
-    if mask >> len(chain):
-        raise ChunkEncodeError(
-            f"codec {chain.owner!r}: the decision{named_chunk()} is the bitmask {mask:#b}, but there are "
-            f"only {len(chain)} nested codecs"
-        )
-    for position in range(len(chain)):
-        if mask >> position & 1:
-            data = chain.encode(position, data)
-    return mask, data
-
-
 class KnownMask(Decision):
     """A decision that needs no data.
 
@@ -70,7 +57,16 @@ class KnownMask(Decision):
     one_by_one = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_for(chain), data, chain)
+        mask = self.mask_for(chain)
+        if mask >> len(chain):
+            raise ChunkEncodeError(
+                f"codec {chain.owner!r}: the decision{named_chunk()} is the bitmask {mask:#b}, but there are "
+                f"only {len(chain)} nested codecs"
+            )
+        for position in range(len(chain)):
+            if mask >> position & 1:
+                data = chain.encode(position, data)
+        return mask, data
 
     @abstractmethod
     def mask_for(self, chain: Chain) -> int:
@@ -214,30 +210,17 @@ class DecisionFunction(Decision):
 
     def __post_init__(self) -> None:
         try:
-            parameters = inspect.signature(self.function).parameters.values()
+            signature = inspect.signature(self.function)
+            everything = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+            keywords = [name for name in KEYWORDS if everything or name in signature.parameters]
+            if self.trial_encode is False:
+                keywords = [name for name in keywords if name != "trial_encoded_chunk"]
+            signature.bind(**dict.fromkeys(keywords))
         except (ValueError, TypeError) as error:
             raise CodecConfigurationError(
-                f"cannot tell which arguments the decision function {self.function!r} takes: "
-                "wrap it in a function that names them"
+                f"the decision function {self.function!r} cannot be called: {error}.\n"
+                f"  It may ask for {', '.join(KEYWORDS)}; for the last one, unless trial_encode is False"
             ) from error
-        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        by_keyword = [p.name for p in named if p.kind is not p.POSITIONAL_ONLY]
-        everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        keywords = [keyword for keyword in KEYWORDS if everything or keyword in by_keyword]
-        needed = [p.name for p in named if p.default is p.empty]
-        unknown = [name for name in needed if name not in keywords]
-        if unknown:
-            raise CodecConfigurationError(
-                f"the decision function {self.function!r} asks for {', '.join(unknown)}; "
-                f"the keywords it may ask for are {', '.join(KEYWORDS)}"
-            )
-        if self.trial_encode is False:
-            if "trial_encoded_chunk" in needed:
-                raise CodecConfigurationError(
-                    f"the decision function {self.function!r} asks for trial_encoded_chunk, but trial_encode "
-                    "is False"
-                )
-            keywords = [keyword for keyword in keywords if keyword != "trial_encoded_chunk"]
         object.__setattr__(self, "keywords", tuple(keywords))
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
@@ -499,15 +482,14 @@ class OneOf(Decision):
         return stored / self._bytes_per_second + decode_cost(applied) * 1e-9 * size
 
 
-def named_decisions() -> Mapping[str, Decision]:
-    """The decisions that have a name."""
-    return {
-        "always_apply": AlwaysApply(),
-        "compress_if_smaller": CompressIfSmaller(),
-        "never_apply": NeverApply(),
-        "sampled": Sampled(),
-        "smallest": Smallest(),
-    }
+NAMED_DECISIONS: Mapping[str, Decision] = {
+    "always_apply": AlwaysApply(),
+    "compress_if_smaller": CompressIfSmaller(),
+    "never_apply": NeverApply(),
+    "sampled": Sampled(),
+    "smallest": Smallest(),
+}
+"""The decisions that have a name."""
 
 
 def parse_decision(decision: DecisionLike) -> Decision:
@@ -519,12 +501,11 @@ def parse_decision(decision: DecisionLike) -> Decision:
     if isinstance(decision, Decision):
         return decision
     if isinstance(decision, str):
-        named = named_decisions()
-        if decision not in named:
+        if decision not in NAMED_DECISIONS:
             raise CodecConfigurationError(
-                f"there is no decision called {decision!r}; choose from {', '.join(sorted(named))}"
+                f"there is no decision called {decision!r}; choose from {', '.join(NAMED_DECISIONS)}"
             )
-        return named[decision]
+        return NAMED_DECISIONS[decision]
     if callable(decision):
         return DecisionFunction(decision)
     if isinstance(decision, int | np.integer) and not isinstance(decision, bool):

@@ -113,17 +113,13 @@ class RuntimeConfig(ArrayConfig):
     options: RuntimeOptions
     """The options of the array."""
 
-    inherited: Decision | None = field(default=None)
-    """For a `conditional` codec inside another one: the decision of the outer one."""
-
-    def __init__(self, *, options: RuntimeOptions, inherited: Decision | None = None, **fields: Any) -> None:
+    def __init__(self, *, options: RuntimeOptions, **fields: Any) -> None:
         super().__init__(**fields)
         object.__setattr__(self, "options", options)
-        object.__setattr__(self, "inherited", inherited)
 
     def __hash__(self) -> int:
         # Not from the options themselves: a function may be an object that cannot be hashed.
-        kinds = type(self.options.decision), type(self.options.padding), type(self.inherited)
+        kinds = type(self.options.decision), type(self.options.padding), type(self.options.default)
         return hash((kinds, *self.to_dict().values()))
 
 
@@ -139,15 +135,15 @@ def options_in(config: ArrayConfig) -> RuntimeOptions:
 
 def with_options(config: ArrayConfig, options: RuntimeOptions) -> RuntimeConfig:
     """`config` with other options."""
-    inherited = config.inherited if isinstance(config, RuntimeConfig) else None
-    return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
+    return RuntimeConfig(options=options, **config.to_dict())
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """The spec for a `conditional` codec inside one that decides by `decision`."""
+    options = options_in(spec.config)
     inherited = None if decision is None else decision.for_nested()
-    options = replace(options_in(spec.config), decision=None)
-    return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
+    nested = replace(options, decision=None, default=inherited or options.default)
+    return replace(spec, config=with_options(spec.config, nested))
 
 
 # Codecs and their codec objects
