@@ -66,7 +66,7 @@ def test_other_index_codecs_are_refused_by_name():
     codec = ShardingCodec(
         chunk_shape=(2,), index_codecs=[BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=4)]
     )
-    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'pad'"):
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match="'pad'"):
         SlotIndex.of(codec, (8,))
     with pytest.raises(ValueError, match="fixed-size"):
         ShardingCodec(chunk_shape=(2,), index_codecs=[BytesCodec(), GzipCodec()])

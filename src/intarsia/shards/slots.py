@@ -12,7 +12,6 @@ import numpy as np
 
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, is_absent
-from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound
 
 PARKED = np.uint64(1 << 62)
@@ -64,14 +63,6 @@ class SlotIndex(ShardIndex):
     >>> index.chunks, index.nbytes, index.number((0, 1)), index.coordinates(3)
     (8, 132, 2, (1, 1))
     """
-
-    def __post_init__(self) -> None:
-        if not self.is_plain:
-            names = [codec.to_dict().get("name") for codec in self.codecs]
-            raise SlotsUnsupportedError(
-                f"the index of these shards goes through {names}; entries can be rewritten in place only if "
-                "its index_codecs are 'bytes', or 'bytes' and 'crc32c'"
-            )
 
     def number(self, coordinates: tuple[int, ...]) -> int:
         """The number of an inner chunk, given its coordinates."""
