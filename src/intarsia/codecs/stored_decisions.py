@@ -33,7 +33,6 @@ from intarsia.codecs.codec_path import (
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import (
-    Grid,
     Index,
     at_position,
     current_position,
@@ -422,12 +421,10 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     """
     paths = find_codecs(array, READING)
     bitmasks = {own.path: np.ma.masked_all(own.grid_shape(array), _dtype(own.codec)) for own in paths}
-    metadata: Any = array.metadata
-    grid = Grid.of(metadata)
     read_one = _reader_of_headers(array, paths) or _read_whole
 
     def read(index: Index) -> list[Bitmask]:
-        return read_one(StoredChunk.of(array, grid, index))
+        return read_one(StoredChunk.of(array, index))
 
     with ThreadPoolExecutor(zarr.config.get("async.concurrency")) as pool:
         for found in pool.map(read, stored_indices(array)):
