@@ -297,7 +297,7 @@ def test_zarr_json_holds_what_was_given_and_nothing_of_the_decision(name, bits, 
         ({"decision": [0.5]}, "array of integers, got an array of float64"),
         ({"decision": [-1]}, "negative"),
         ({"trial_encode": True}, "trial_encode belongs to a decision_function"),
-        ({"decision": "smallest", "decision_function": lambda: True}, "decision or decision_function"),
+        ({"decision": "smallest", "decision_function": lambda: True}, "mean the same: give one"),
     ],
 )
 def test_a_bad_configuration_is_refused_when_the_codec_is_made(fields, match):

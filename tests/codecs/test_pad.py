@@ -254,9 +254,9 @@ def test_decoding_is_a_view():
         ({"location": "start", "nbytes": 1.5}, "Expected `int`.* - at `..nbytes`"),
         ({"location": "start", "nbytes": True}, "Expected `int`.* - at `..nbytes`"),
         ({"location": "middle", "nbytes": 1}, "Invalid enum value 'middle' - at `..location`"),
-        ({"location": "start", "nbytes": 3, "padding": "%%%"}, "padding: not valid base64"),
+        ({"location": "start", "nbytes": 3, "padding": "%%%"}, "padding: '%%%': Invalid base64"),
         ({"location": "start", "nbytes": 3, "padding": "YWJjZA=="}, "padding holds 4 bytes, but nbytes is 3"),
-        ({"location": "start", "nbytes": 3, "padding": 3}, "expected bytes or base64 text, got int"),
+        ({"location": "start", "nbytes": 3, "padding": 3}, "Expected `bytes`, got `int`"),
         ({"location": "start", "nbytes": 3, "padding_func": b"abc"}, "expected a function"),
     ],
 )

@@ -95,23 +95,24 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
-        spellings = [each for each in (decision, conditional_decision, optional_decision) if each is not None]
-        if len(spellings) > 1:
+        spellings = (decision, conditional_decision, optional_decision, decision_function)
+        given = [each for each in spellings if each is not None]
+        if len(given) > 1:
             raise CodecConfigurationError(
-                f"codec {name!r}: decision, conditional_decision and optional_decision mean the same"
+                f"codec {name!r}: decision, conditional_decision, optional_decision and decision_function "
+                "mean the same: give one"
             )
-        decision = spellings[0] if spellings else None
+        parsed = decisions.parse_decision(given[0]) if given else None
+        if trial_encode is not None:
+            if decision_function is None:
+                raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
+            parsed = decisions.DecisionFunction(decision_function, trial_encode)
         nested = tuple(_parse_nested(name, position, codec) for position, codec in enumerate(codecs))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "codecs", nested)
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
         object.__setattr__(self, "has_own_header_bits", header_bits is not None)
-        object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
-        if isinstance(self.decision, decisions.SameMask) and self.decision.mask >> len(nested):
-            raise CodecConfigurationError(
-                f"codec {name!r}: the decision is the bitmask {self.decision.mask:#b}, but there are only "
-                f"{len(nested)} nested codecs"
-            )
+        object.__setattr__(self, "decision", parsed)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -317,21 +318,6 @@ def _parse_header_bits(name: str, header_bits: int | None, codecs: int) -> int:
             f"which is {codecs}; the smallest such number is {smallest}"
         )
     return bits
-
-
-def _choose(
-    name: str,
-    decision: decisions.DecisionLike | None,
-    function: Callable[..., object] | None,
-    trial_encode: bool | None,
-) -> decisions.Decision | None:
-    if function is not None:
-        if decision is not None:
-            raise CodecConfigurationError(f"codec {name!r}: give decision or decision_function, but not both")
-        return decisions.DecisionFunction(function, trial_encode)
-    if trial_encode is not None:
-        raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
-    return None if decision is None else decisions.parse_decision(decision)
 
 
 def one_of(

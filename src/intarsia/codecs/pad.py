@@ -1,12 +1,12 @@
 """Bytes around every chunk: the codecs `pad` and `offset`. (Headers for them are in `chunk_headers`.)"""
 
 import base64
-import binascii
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
+import msgspec
 import numpy as np
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
@@ -30,16 +30,10 @@ def _literal(codec: str, name: str, value: object, size_name: str, size: int) ->
     """The bytes that `value` means: base64 text as in zarr.json, or the bytes themselves."""
     if value is None:
         return None
-    if isinstance(value, str):
-        try:
-            value = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise CodecConfigurationError(f"codec {codec!r}: {name}: not valid base64 ({error})") from error
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise CodecConfigurationError(
-            f"codec {codec!r}: {name}: expected bytes or base64 text, got {type(value).__name__}"
-        )
-    literal = bytes(value)
+    try:
+        literal = msgspec.convert(value, bytes)
+    except msgspec.ValidationError as error:
+        raise CodecConfigurationError(f"codec {codec!r}: {name}: {value!r}: {error}") from error
     if len(literal) != size:
         raise CodecConfigurationError(
             f"codec {codec!r}: {name} holds {len(literal)} bytes, but {size_name} is {size}"

@@ -5,9 +5,8 @@ object (`remembering`), because zarr's sharding codec pickles itself as JSON. An
 configuration (`RuntimeConfig`), which zarr passes to every codec of that array; those take precedence.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Self
 
 import zarr
@@ -237,12 +236,7 @@ def default_decision() -> Decision | None:
     True
     """
     default = zarr.config.get(DEFAULT, None)
-    if default is None or isinstance(default, Decision):
-        return default
-    return _parse_once(default) if isinstance(default, Hashable) else parse_decision(default)
-
-
-_parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected once, not for every chunk
+    return None if default is None else parse_decision(default)
 
 
 @dataclass(frozen=True)
@@ -268,7 +262,7 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
     if name is None:
         return None
     try:
-        return _parse_once(name) if isinstance(name, str) else _Unknown(str(name))
+        return parse_decision(name) if isinstance(name, str) else _Unknown(str(name))
     except CodecConfigurationError:
         return _Unknown(name)
 
