@@ -265,8 +265,11 @@ def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
     def unpack(data: Any, memory: Bytes | None) -> Any:
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
             return blosc.decompress(data, memory if nbytes > LARGEST_COPIED else None)
-        if kind is ZstdCodec and nbytes > LARGEST_COPIED and zstd_content(data) == nbytes:
-            return zstd.decompress(data, memory)
+        if kind is ZstdCodec and zstd_content(data) == nbytes:
+            if nbytes > LARGEST_COPIED:
+                return zstd.decompress(data, memory)
+            with suppress(zstandard.ZstdError):  # then it says below what is wrong
+                return _zstd_decompressor().decompress(data, allow_extra_data=False)
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
             raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk needs {nbytes}")
