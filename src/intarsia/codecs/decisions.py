@@ -5,6 +5,7 @@ codecs, or whole pipelines, and keep the best. The result of the trial is stored
 """
 
 import inspect
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -307,47 +308,6 @@ def _check_count(decision: str, name: str, value: object) -> None:
 
 
 @dataclass(frozen=True)
-class Smallest(Decision):
-    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
-
-    Combinations with fewer codecs are tried first. A codec that makes the running bytes longer ends its
-    combination. Of two equally small results, the one with fewer codecs is kept.
-
-    >>> Smallest(trials=16)
-    Smallest(trials=16)
-    """
-
-    one_by_one = False
-
-    trials: int = 64
-    """How often a codec may be run for one chunk: enough for all combinations of six."""
-
-    def __post_init__(self) -> None:
-        _check_count("Smallest", "trials", self.trials)
-
-    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        best_mask, best = 0, data
-        left = self.trials
-        level = [(0, 0, data)]  # the next codec's position, the mask, the running bytes
-        while level:
-            longer = []
-            for start, mask, running in level:
-                for position in range(start, len(chain)):
-                    if not left:
-                        return best_mask, best
-                    left -= 1
-                    trial = attempt(chain, position, running)
-                    if trial is None or len(trial) > len(running):
-                        continue
-                    applied = mask | 1 << position
-                    longer.append((position + 1, applied, trial))
-                    if len(trial) < len(best):
-                        best_mask, best = applied, trial
-            level = longer
-        return best_mask, best
-
-
-@dataclass(frozen=True)
 class Sampled(Decision):
     """Like `compress_if_smaller`, but first estimates whether it is worth it, as ZFS does.
 
@@ -455,8 +415,9 @@ class OneOf(Decision):
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         best_mask, best, least = 0, data, self._cost(0, len(data), len(data), chain)
+        made: dict[int, Buffer | None] = {0: data}
         for mask in self.alternatives:
-            encoded = self._encoded(mask, data, chain)
+            encoded = self._encoded(mask, chain, made)
             if encoded is None or len(encoded) >= len(data):
                 continue
             cost = self._cost(mask, len(encoded), len(data), chain)
@@ -467,12 +428,13 @@ class OneOf(Decision):
     def for_nested(self) -> None:
         """Its bits are those of one codec."""
 
-    def _encoded(self, mask: int, data: Buffer, chain: Chain) -> Buffer | None:
-        running: Buffer | None = data
-        for position in range(len(chain)):
-            if running is not None and mask >> position & 1:
-                running = attempt(chain, position, running)
-        return running
+    def _encoded(self, mask: int, chain: Chain, made: dict[int, Buffer | None]) -> Buffer | None:
+        """The chunk encoded by the codecs of a bitmask; None if one cannot work on its bytes."""
+        if mask not in made:
+            last = mask.bit_length() - 1
+            before = self._encoded(mask ^ 1 << last, chain, made)
+            made[mask] = None if before is None else attempt(chain, last, before)
+        return made[mask]
 
     def _cost(self, mask: int, stored: int, size: int, chain: Chain) -> float:
         """The seconds until the chunk is read, or just its stored size if nothing else counts."""
@@ -480,6 +442,34 @@ class OneOf(Decision):
             return stored
         applied = [named.codec for position, named in enumerate(chain.codecs) if mask >> position & 1]
         return stored / self._bytes_per_second + decode_cost(applied) * 1e-9 * size
+
+
+@dataclass(frozen=True)
+class Smallest(Decision):
+    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
+
+    Combinations with fewer codecs are tried first. Of two equally small results, the one with fewer codecs is
+    kept.
+
+    >>> Smallest(trials=16)
+    Smallest(trials=16)
+    """
+
+    one_by_one = False
+
+    trials: int = 64
+    """How often a codec may be run for one chunk: enough for all combinations of six."""
+
+    def __post_init__(self) -> None:
+        _check_count("Smallest", "trials", self.trials)
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        positions = range(len(chain))
+        tried = itertools.chain.from_iterable(
+            itertools.combinations(positions, size + 1) for size in positions
+        )
+        masks = (sum(1 << position for position in each) for each in tried)
+        return OneOf(tuple(itertools.islice(masks, self.trials))).encode(data, chain)
 
 
 NAMED_DECISIONS: Mapping[str, Decision] = {
