@@ -138,7 +138,7 @@ REFUSALS = {
     "codecs out of order": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["gzip", "bytes"]),
         intarsia.errors.CodecConfigurationError,
-        "out of order",
+        "are no chain",
     ),
     "an unknown codec": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["no-such-codec"]),

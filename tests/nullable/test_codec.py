@@ -137,7 +137,7 @@ def test_without_data_codecs_those_of_the_data_type_are_taken():
     [
         (lambda: NullableCodec(name="maybe"), "it is called"),
         (lambda: NullableCodec(data_codecs=[ShardingCodec(chunk_shape=(2,))]), "sharding around 'optional'"),
-        (lambda: NullableCodec(mask_codecs=["gzip", "packbits"]), "out of order"),
+        (lambda: NullableCodec(mask_codecs=["gzip", "packbits"]), "are no chain"),
         (lambda: NullableCodec.from_dict({"name": "bytes"}), "not an object of that name"),
         (lambda: NullableCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": BYTES}}),
          "missing required field `data_codecs`"),

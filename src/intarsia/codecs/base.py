@@ -28,7 +28,7 @@ from zarr.core.buffer import Buffer
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from intarsia._compat import codec_registries
+from intarsia._compat import codec_registries, stages
 from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
@@ -254,20 +254,14 @@ def parse_codecs(
     True
     """
     parsed = [parse_codec(codec) for codec in codec_list(codecs)]
-    stages = [_stage(codec) for codec in parsed]
-    if stages != sorted(stages) or stages.count(1) > 1:
-        order = ", ".join(type(codec).__name__ for codec in parsed)
-        raise CodecConfigurationError(
-            f"the codecs [{order}] are out of order: array -> array codecs come first, then at most one "
-            "array -> bytes codec, then bytes -> bytes codecs"
-        )
-    if 1 not in stages:
-        parsed.insert(stages.count(0), serializer or BytesCodec(endian="little"))
+    if not any(isinstance(codec, ArrayBytesCodec) for codec in parsed):
+        before = sum(isinstance(codec, ArrayArrayCodec) for codec in parsed)
+        parsed.insert(before, serializer or BytesCodec(endian="little"))
+    try:
+        stages(parsed)
+    except ValueError as error:
+        raise CodecConfigurationError(str(error)) from error
     return tuple(parsed)
-
-
-def _stage(codec: Codec) -> int:
-    return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
 
 
 def parse_codec(codec: CodecLike) -> Codec:

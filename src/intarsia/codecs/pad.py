@@ -171,26 +171,17 @@ class PadCodec(base.SynchronousBytesCodec):
                 return padding
         returned = f"{len(padding)} bytes" if isinstance(padding, bytes) else type(padding).__name__
         raise ChunkEncodeError(
-            f"codec {codec!r}: the function for the padding{named_chunk()} must return {self.nbytes} bytes, "
-            f"but returned {returned}"
-            if callable(source)
-            else f"codec {codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
+            f"codec {codec!r}: it needs {self.nbytes} bytes of padding{named_chunk()}, but got {returned}"
         )
 
     def _verify(self, stored: bytes, encoded: Octets, chunk_spec: ArraySpec) -> None:
         """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
         codec = self.SPELLING[0]
-        if self._source(chunk_spec) is None:
-            raise ChunkDecodeError(
-                f"codec {codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
-                "verified: it is not known what they should be.\n"
-                "  Give them: intarsia.codecs.with_padding(array, function or bytes, verify_header=True)"
-            )
         try:
             expected = self._padding_for(encoded, chunk_spec)
         except ChunkEncodeError as error:
             raise ChunkDecodeError(
-                f"codec {codec!r}: the header{named_chunk()} cannot be verified: {error}"
+                f"codec {codec!r}: the header{named_chunk()} cannot be verified (verify_header=True): {error}"
             ) from error
         if stored != expected:
             at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)

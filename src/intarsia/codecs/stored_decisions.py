@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import zarr
@@ -136,7 +136,12 @@ def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Deci
         outer = [each for each in find_codecs(array, PURPOSE) if not each.nested]
         matches = [each for each in outer if _matches(codec, each)]
         if not matches:
-            _refuse(codec, outer[0].codec)
+            raise CodecConfigurationError(
+                f"cannot {PURPOSE}: the array has {outer[0].codec}, but {codec} was given.\n"
+                "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
+                "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: "
+                "intarsia.recode"
+            )
         for each in matches:
             levels.append((each.codec.named, _as_opened(codec, each).named))
             decision = each.codec.effective_decision(each.spec) if decision is None else decision
@@ -155,19 +160,6 @@ def _matches(codec: ConditionalCodec, own: CodecPath) -> bool:
     same_bits = evolved.header_bits == own.codec.header_bits or not codec.has_own_header_bits
     pairs = zip_longest(evolved.named, own.codec.named)
     return same_bits and all(a and b and a.decodes_like(b) for a, b in pairs)
-
-
-def _refuse(codec: ConditionalCodec, own: ConditionalCodec) -> NoReturn:
-    raise CodecConfigurationError(
-        f"cannot {PURPOSE}: the codec that was given has {_configuration(codec)}, but that of the array "
-        f"has {_configuration(own)}.\n"
-        "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
-        "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: intarsia.recode"
-    )
-
-
-def _configuration(codec: ConditionalCodec) -> str:
-    return f"header_bits {codec.header_bits} and codecs {json.dumps(_as_json(codec))}"
 
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
@@ -297,8 +289,9 @@ def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV
             "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
             f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
         )
+    known: Any = array.metadata
     stored: Any = zarr.open_array(array.store_path, mode="r").metadata
-    if stored.codecs != array.metadata.codecs:
+    if stored.codecs != known.codecs:
         raise CodecConfigurationError(
             f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
             "array again"
@@ -308,7 +301,8 @@ def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV
     )
     document = json.loads(json.dumps(stored.to_dict()))
     nested = _object_at(document, own.path)["configuration"]["codecs"]
-    nested += _as_json(_as_opened(extended, own))[len(nested) :]  # some codecs take a setting from the data
+    opened = _as_opened(extended, own).codecs[len(nested) :]
+    nested += [each.to_dict() for each in opened]
     return ArrayV3Metadata.from_dict(document)
 
 
@@ -320,11 +314,6 @@ def _write_metadata(array: zarr.Array[Any], metadata: ArrayV3Metadata) -> zarr.A
     options = runtime_options.options_in(array.async_array.config)
     fresh = zarr.open_array(array.store_path, mode="r+")
     return options.over(runtime_options.options_of(before.codecs)).on(fresh)
-
-
-def _as_json(codec: ConditionalCodec) -> Any:
-    """The nested codecs as they are in zarr.json."""
-    return json.loads(json.dumps([nested.to_dict() for nested in codec.codecs]))
 
 
 def _object_at(document: Any, path: str) -> Any:
