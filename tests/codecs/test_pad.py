@@ -449,7 +449,7 @@ def test_no_bytes_need_no_telling(tmp_path):
 def test_what_a_function_returns_is_measured_in_bytes(pipeline):
     three = memoryview(np.zeros(3, "u4"))
     z = padded({}, PadCodec(location="start", nbytes=3, padding_func=lambda encoded: three))
-    with pytest.raises(ChunkEncodeError, match="needs 3 bytes of padding.*, but got 12 bytes"):
+    with pytest.raises(ChunkEncodeError, match=r"needs 3 bytes of padding.*, but got 12 bytes"):
         z[:] = 1
     z = padded({}, PadCodec(location="start", nbytes=12, padding_func=lambda encoded: three))
     z[:] = 1

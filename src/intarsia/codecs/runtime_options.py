@@ -7,17 +7,16 @@ configuration (`RuntimeConfig`), which zarr passes to every codec of that array;
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import zarr
 from zarr.abc.codec import Codec
-from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.decisions import Decision, parse_decision
-from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
@@ -239,17 +238,12 @@ def default_decision() -> Decision | None:
     return None if default is None else parse_decision(default)
 
 
-@dataclass(frozen=True)
-class _Unknown(Decision):
-    """A remembered decision that is unknown here: such arrays can be read, but not written."""
-
-    name: object
-
-    def encode(self, _data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
-        raise ChunkEncodeError(
-            f"the array remembers the decision {self.name!r} (attribute {REMEMBERED!r}), which is not known "
-            "here.\n  Give another one: intarsia.codecs.with_decision(array, decision, remember=True)"
-        )
+def _refuse(name: object) -> bool:
+    """Decides for arrays whose remembered decision is unknown here: they can be read, but not written."""
+    raise ChunkEncodeError(
+        f"the array remembers the decision {name!r} (attribute {REMEMBERED!r}), which is not known here.\n"
+        "  Give another one: intarsia.codecs.with_decision(array, decision, remember=True)"
+    )
 
 
 def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
@@ -262,9 +256,11 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
     if name is None:
         return None
     try:
-        return parse_decision(name) if isinstance(name, str) else _Unknown(str(name))
+        if isinstance(name, str):
+            return parse_decision(name)
     except CodecConfigurationError:
-        return _Unknown(name)
+        pass
+    return parse_decision(partial(_refuse, str(name)))
 
 
 def config_of(array: AnyArray) -> ArrayConfig:
