@@ -183,7 +183,6 @@ SHARDING_METHODS = (
     "_decode_partial_sync",
     "_encode_partial_single",
     "_encode_partial_sync",
-    "_get_inner_chunk_transform",
 )
 """The methods of zarr's sharding codec that ours replace."""
 

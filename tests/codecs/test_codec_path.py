@@ -9,7 +9,6 @@ from zarr.storage import MemoryStore
 from intarsia.codecs import ConditionalCodec, ShuffleCodec, with_decision
 from intarsia.codecs.chunk_rewrite import redecide_chunk
 from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, find_codecs
-from intarsia.codecs.context import Grid
 from intarsia.codecs.stored_chunks import read_parts
 
 LITTLE = BytesCodec(endian="little")
@@ -44,7 +43,7 @@ def test_nested_conditional_codecs_come_after_the_outer_one():
 
 
 def walk(z, index, decision):
-    chunk = StoredChunk.of(with_decision(z, decision), Grid.of(z.metadata), index)
+    chunk = StoredChunk.of(with_decision(z, decision), index)
     walk = ChunkWalk(redecide_chunk)
     new = walk.through(chunk.codecs, read_parts(chunk.path, [None])[0], chunk.spec, chunk.locate)
     return walk, new

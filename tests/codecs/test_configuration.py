@@ -24,8 +24,8 @@ def test_dicts_names_and_objects_may_be_mixed():
 @pytest.mark.parametrize(
     ("codecs", "match"),
     [
-        (["gzip", "bytes"], "out of order"),
-        (["bytes", "packbits"], "out of order"),
+        (["gzip", "bytes"], "are no chain"),
+        (["bytes", "packbits"], "are no chain"),
         ([3], "3 is not a codec"),
         ([{"configuration": {}}], "is not a codec"),
         ([{"name": "gzip", "configuration": {"level": 99}}], "codec 'gzip': .*99"),

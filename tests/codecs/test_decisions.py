@@ -9,10 +9,10 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
 from intarsia.codecs import ConditionalCodec, ShuffleCodec, masks, with_decision
 from intarsia.codecs.decisions import (
+    NAMED_DECISIONS,
     DecisionFunction,
     MaskPerChunk,
     NeverApply,
-    named_decisions,
     parse_decision,
 )
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
@@ -73,7 +73,7 @@ def test_the_spellings_of_the_proposals(keyword):
     assert codec.decision == parse_decision("compress_if_smaller")
     with pytest.raises(CodecConfigurationError, match="mean the same"):
         ConditionalCodec(codecs=["zstd"], decision="always_apply", **{keyword: "always_apply"})
-    with pytest.raises(CodecConfigurationError, match="but not both"):
+    with pytest.raises(CodecConfigurationError, match="mean the same"):
         ConditionalCodec(codecs=["zstd"], decision_function=lambda: True, **{keyword: "always_apply"})
 
 
@@ -175,10 +175,10 @@ def test_functions_of_all_kinds(function):
 @pytest.mark.parametrize(
     ("function", "match"),
     [
-        (lambda index: True, "asks for index; the keywords it may ask for are chunk_index, codec_index"),
-        (lambda chunk_index, /: True, "asks for chunk_index"),
-        (lambda codec, what, why: True, "asks for what, why"),
-        (type, "asks for|cannot tell"),
+        (lambda index: True, r"missing a required.*'index'.\n  It may ask for chunk_index, codec_index"),
+        (lambda chunk_index, /: True, "chunk_index"),
+        (lambda codec, what, why: True, "'what'"),
+        (type, "cannot be called"),
     ],
 )
 def test_a_function_that_asks_for_something_else_is_refused_at_once(function, match):
@@ -257,7 +257,7 @@ def test_a_plan_from_masks_with_missing_chunks():
 
 
 def test_the_named_decisions():
-    assert sorted(named_decisions()) == [
+    assert sorted(NAMED_DECISIONS) == [
         "always_apply", "compress_if_smaller", "never_apply", "sampled", "smallest",
     ]  # fmt: skip
     assert parse_decision(NeverApply()) == NeverApply()
@@ -280,8 +280,6 @@ def test_what_is_no_bitmask_is_refused():
             parse_decision(wrong)
     with pytest.raises(CodecConfigurationError, match="negative"):
         parse_decision(-1)
-    with pytest.raises(CodecConfigurationError, match="only 1 nested codecs"):
-        ConditionalCodec(codecs=[ZstdCodec()], decision=0b10)
     codec = ConditionalCodec(codecs=[ZstdCodec()])
     z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])
     with pytest.raises((CodecConfigurationError, ChunkEncodeError), match="0b10, but"):

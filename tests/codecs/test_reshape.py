@@ -98,7 +98,7 @@ def test_in_members_of_logical_arrays(dtype):
         ([[0, 0], -1], "must increase"),
         ([-1, -1], "more than one size open"),
         ([-2], "shape"),
-        ([1.5], "not valid: expected `int"),
+        ([1.5], "Expected `int"),
         (["x"], "shape"),
     ],
 )  # fmt: skip

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec
 from zarr.storage import MemoryStore
 
-from intarsia.codecs import PadCodec
+import intarsia
+from intarsia.codecs import ConditionalCodec, PadCodec, masks, rewrite
 from intarsia.codecs.shard_index import ShardIndex
-from intarsia.errors import ChunkDecodeError
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")
 CHECKED = (LITTLE, Crc32cCodec())
-PADDED = (LITTLE, PadCodec(location="start", nbytes=3, padding=b"idx"), Crc32cCodec())  # not plain numbers
 
 
 def create(grid, location="end", index_codecs=CHECKED, order="morton"):
@@ -30,7 +30,7 @@ def create(grid, location="end", index_codecs=CHECKED, order="morton"):
 @given(
     grid=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     location=st.sampled_from(["start", "end"]),
-    index_codecs=st.sampled_from([[LITTLE], CHECKED, [BytesCodec(endian="big"), Crc32cCodec()], PADDED]),
+    index_codecs=st.sampled_from([[LITTLE], CHECKED, [BytesCodec(endian="big"), Crc32cCodec()]]),
     order=st.sampled_from(["morton", "lexicographic", "colexicographic"]),
     data=st.data(),
 )
@@ -70,9 +70,22 @@ def test_a_shard_shorter_than_its_index_is_an_error(location):
             index.split(shard[:size])
 
 
-@pytest.mark.parametrize("index_codecs", [CHECKED, PADDED])
-def test_every_flipped_bit_of_a_checked_index_is_an_error(index_codecs):
-    z, index = create((2, 1), index_codecs=index_codecs)
+def test_an_index_with_other_codecs_is_left_to_zarr():
+    padded = (LITTLE, PadCodec(location="start", nbytes=3, padding=b"idx"), Crc32cCodec())
+    codec = ShardingCodec(
+        chunk_shape=(2, 3), codecs=[LITTLE, ConditionalCodec(codecs=[])], index_codecs=padded
+    )
+    z = zarr.create(store=MemoryStore(), shape=(4, 3), chunks=(4, 3), dtype="i4", codecs=[codec])
+    z[:] = values = np.arange(12).reshape(4, 3)
+    np.testing.assert_array_equal(intarsia.reader(z.store)[...], values)
+    with pytest.raises(CodecConfigurationError, match=r"'pad', 'crc32c'\]; only zarr itself"):
+        masks(z)
+    with pytest.raises(CodecConfigurationError, match="only zarr itself"):
+        rewrite(z, "never_apply")
+
+
+def test_every_flipped_bit_of_a_checked_index_is_an_error():
+    z, index = create((2, 1))
     z[:] = 1
     shard = bytearray(z.store_path.store._store_dict["c/0/0"].to_bytes())
     buffer = type(z.store_path.store._store_dict["c/0/0"])

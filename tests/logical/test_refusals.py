@@ -138,7 +138,7 @@ REFUSALS = {
     "codecs out of order": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["gzip", "bytes"]),
         intarsia.errors.CodecConfigurationError,
-        "out of order",
+        "are no chain",
     ),
     "an unknown codec": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["no-such-codec"]),
@@ -158,14 +158,14 @@ REFUSALS = {
     "a misspelt option of zarr's codec": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[{"name": "zstd", "configuration": {"levle": 3}}]),
         intarsia.errors.CodecConfigurationError,
-        "'zstd' has no option 'levle': did you mean 'level'. There are level, checksum",
+        "codec 'zstd': .*unexpected keyword argument 'levle'",
     ),
     "a misspelt option of ours": (
         lambda a: a.recode(
             ((0, 500), (0, 1000)), codecs=[{"name": "shuffle", "configuration": {"elementsize": 3}}]
         ),
         intarsia.errors.CodecConfigurationError,
-        "'shuffle' has no option 'elementsize': did you mean 'element_size'",
+        r"codec 'shuffle'.*unknown field `elementsize`.\n  Its options are element_size",
     ),
     "chunks of too few axes": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[], chunks=(10,)),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 import intarsia
 from intarsia.shards.handle import ShardedArray
@@ -18,19 +18,15 @@ BARE = (BytesCodec(),)
 
 
 def make_array(
-    directory, *, shape, chunks, shards, codecs=CHECKED, index_codecs=CHECKED, location="end", order=None,
-    **more,
+    directory, *, shape, chunks, shards, codecs=CHECKED, index_codecs=CHECKED, location="end", **more,
 ):  # fmt: skip
-    """A sharded array in a local directory; with an `order`, a transpose stands before the shard."""
+    """A sharded array in a local directory."""
     serializer = ShardingCodec(
-        chunk_shape=chunks if order is None else tuple(chunks[axis] for axis in order),
-        codecs=codecs,
-        index_codecs=index_codecs,
-        index_location=location,
+        chunk_shape=chunks, codecs=codecs, index_codecs=index_codecs, index_location=location
     )
     return zarr.create_array(
         store=str(directory), shape=shape, chunks=shards, serializer=serializer, compressors=None,
-        filters=None if order is None else [TransposeCodec(order=order)], **({"dtype": "int32"} | more),
+        **({"dtype": "int32"} | more),
     )  # fmt: skip
 
 

@@ -118,21 +118,19 @@ MANY = intarsia.codecs.ConditionalCodec(
 TURNED = TransposeCodec(order=(1, 0))
 NESTED = ShardingCodec(chunk_shape=(2, 2), codecs=fleet.CHECKED)
 NULLABLE = intarsia.nullable.NullableCodec(data_codecs=[*fleet.BARE, MANY])
+RAW = intarsia.nullable.NullableCodec(
+    data_codecs=[*fleet.BARE, intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], header_bits=16)]
+)
 SHARDS = {
     "transposed chunks": ({"codecs": (TURNED, *fleet.CHECKED)}, OTHERS),
-    "transposed shards": ({"codecs": fleet.CHECKED, "order": (1, 0)}, OTHERS),
     "nested shards": ({"codecs": (NESTED,)}, OTHERS),
-    "nested shards, all transposed": (
-        {"codecs": (TURNED, NESTED), "order": (1, 0)},
-        ("zarrs", "tensorstore"),
-    ),
-    "conditional in conditional": ({"codecs": (*fleet.BARE, MANY), "order": (1, 0)}, ()),
+    "nested shards, transposed": ({"codecs": (TURNED, NESTED)}, ("zarrs", "tensorstore")),
+    "conditional in conditional": ({"codecs": (*fleet.BARE, MANY)}, ()),
     "nullable": ({"codecs": (NULLABLE,), "dtype": optional_dtype("int32")}, ()),
     "nullable, transposed, nested": (
         {
-            "codecs": (ShardingCodec(chunk_shape=(4, 2), codecs=(TURNED, NULLABLE)), *fleet.CHECKED[1:]),
+            "codecs": (ShardingCodec(chunk_shape=(2, 4), codecs=(TURNED, RAW)), *fleet.CHECKED[1:]),
             "dtype": optional_dtype("int32"),
-            "order": (1, 0),
         },
         (),
     ),

@@ -1,7 +1,6 @@
 """A slotted array behaves as the plain one does: NumPy and plain zarr are the oracles."""
 
 import copy
-import itertools
 import json
 import pickle
 import tempfile
@@ -17,7 +16,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import intarsia
-from tests.conftest import OUR_PIPELINES, PIPELINES
+from tests.conftest import PIPELINES
 from tests.grids import dear
 from tests.shards import fleet
 
@@ -96,31 +95,18 @@ def selected(expected, way, selection):
     return expected[np.ix_(*selection) if way == "orthogonal" else selection]
 
 
-def orders(chunks, shards):
-    """How a shard may be transposed: zarr has the transposed chunk divide the shard as it is, too."""
-    axes = range(len(chunks))
-    fits = [
-        order
-        for order in itertools.permutations(axes)
-        if all(shards[axis] % chunks[order[axis]] == 0 for axis in axes)
-    ]
-    return st.sampled_from([None, *fits])
-
-
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 @dear
 @given(data=st.data(), geometry=shapes())
 def test_every_write_does_what_numpy_does(data, geometry):
     shape, chunks, shards = geometry
-    order = data.draw(orders(chunks, shards))
-    pipeline = data.draw(st.sampled_from(sorted(PIPELINES if order is None else OUR_PIPELINES)))
+    pipeline = data.draw(st.sampled_from(sorted(PIPELINES)))
     options = {"safe_readers": data.draw(st.booleans())}
     codecs = CHAINS[data.draw(st.sampled_from(sorted(CHAINS)))]
     for _ in range(data.draw(st.integers(0, 2))):
         codecs = (ShardingCodec(chunk_shape=(1,) * len(shape), codecs=codecs),)
     more = {
         "codecs": codecs,
-        "order": order,
         "index_codecs": data.draw(st.sampled_from([fleet.BARE, fleet.CHECKED])),
         "location": data.draw(st.sampled_from(["start", "end"])),
         "fill_value": data.draw(st.sampled_from([0, -1])),
@@ -402,7 +388,7 @@ def test_an_update_that_somebody_forestalls_is_made_again(tmp_path):
 
 
 def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):
-    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=fleet.CHECKED)
     array = zarr.create_array(tmp_path, shape=64, chunks=32, dtype="u1", serializer=codec, compressors=None)
     array[8:16] = 1
     assert intarsia.shards.slot_stats(array).slotted == 1
@@ -410,7 +396,7 @@ def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):
 
 
 def test_where_there_are_no_files_it_refuses_instead_of_writing_something_else():
-    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=fleet.CHECKED)
     array = zarr.create_array({}, shape=64, chunks=32, dtype="u1", serializer=codec, compressors=None)
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="MemoryStore"):
         array[8:16] = 1

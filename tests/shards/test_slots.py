@@ -4,14 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec
+from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec
 
 import intarsia
-from intarsia._compat import morton_order_coords
 from intarsia.codecs.shard_index import ABSENT
 from intarsia.shards import files
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, chunk_order, in_array_axes
+from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, chunk_order
 from tests.shards import fleet
 from tests.shards.fleet import CHECKED
 
@@ -67,7 +66,7 @@ def test_other_index_codecs_are_refused_by_name():
     codec = ShardingCodec(
         chunk_shape=(2,), index_codecs=[BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=4)]
     )
-    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'pad'"):
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match="'pad'"):
         SlotIndex.of(codec, (8,))
     with pytest.raises(ValueError, match="fixed-size"):
         ShardingCodec(chunk_shape=(2,), index_codecs=[BytesCodec(), GzipCodec()])
@@ -106,15 +105,3 @@ def test_only_chunks_in_their_own_slots_are_taken_for_slotted():
 def test_the_order_of_chunks_is_cached_and_cannot_be_spoilt():
     with pytest.raises(ValueError, match="read-only"):
         chunk_order((2, 2))[0] = 1
-
-
-def test_behind_a_transpose_chunks_are_numbered_as_the_shard_has_them():
-    transposes = [TransposeCodec(order=(1, 2, 0)), TransposeCodec(order=(0, 2, 1))]
-    codec, axes = in_array_axes(transposes, ShardingCodec(chunk_shape=(1, 1, 1)))
-    index = SlotIndex.in_array(codec, (2, 3, 4), axes)
-    shard = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).transpose(0, 2, 1)
-    assert index.grid == shard.shape
-    for number, place in enumerate(morton_order_coords(shard.shape)):
-        coordinates = np.unravel_index(shard[place], (2, 3, 4))
-        assert index.number(coordinates) == number
-        assert index.coordinates(number) == coordinates

@@ -11,7 +11,6 @@ or a new one. The caller limits how much of it is under way at once, as zarr's p
 
 import asyncio
 import copy
-import inspect
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,8 +28,7 @@ from zarr.core.buffer import Buffer
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from intarsia._compat import codec_registries
-from intarsia.codecs.configuration import check_names
+from intarsia._compat import codec_registries, stages
 from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
@@ -256,20 +254,14 @@ def parse_codecs(
     True
     """
     parsed = [parse_codec(codec) for codec in codec_list(codecs)]
-    stages = [_stage(codec) for codec in parsed]
-    if stages != sorted(stages) or stages.count(1) > 1:
-        order = ", ".join(type(codec).__name__ for codec in parsed)
-        raise CodecConfigurationError(
-            f"the codecs [{order}] are out of order: array -> array codecs come first, then at most one "
-            "array -> bytes codec, then bytes -> bytes codecs"
-        )
-    if 1 not in stages:
-        parsed.insert(stages.count(0), serializer or BytesCodec(endian="little"))
+    if not any(isinstance(codec, ArrayBytesCodec) for codec in parsed):
+        before = sum(isinstance(codec, ArrayArrayCodec) for codec in parsed)
+        parsed.insert(before, serializer or BytesCodec(endian="little"))
+    try:
+        stages(parsed)
+    except ValueError as error:
+        raise CodecConfigurationError(str(error)) from error
     return tuple(parsed)
-
-
-def _stage(codec: Codec) -> int:
-    return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
 
 
 def parse_codec(codec: CodecLike) -> Codec:
@@ -289,37 +281,18 @@ def parse_codec(codec: CodecLike) -> Codec:
     if "configuration" not in codec:
         # Some of zarr's codecs insist on one even if every field has a default.
         codec = {"configuration": {}, **codec}
-    kind = _codec_class(codec["name"])
-    _check_options(codec["name"], kind, codec["configuration"])
     try:
         # Unchanged, because it may remember the options that a codec was made with.
-        return kind.from_dict(codec if isinstance(codec, dict) else dict(codec))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, IntarsiaError):
-            raise
-        raise CodecConfigurationError(f"codec {codec['name']!r}: {error}") from error
-
-
-def _codec_class(name: str) -> type[Codec]:
-    try:
-        return get_codec_class(name)
+        return get_codec_class(codec["name"]).from_dict(codec if isinstance(codec, dict) else dict(codec))
     except UnknownCodecError as error:
         known = [name for name, found in codec_registries.items() if found or found.lazy_load_list]
         # Families of codecs come last: there are too many to name them all.
         listed = sorted(known, key=lambda name: ("." in name or name.startswith("imagecodecs_"), name))
-        packages = "\n  " + str(error).split("\n")[0] if "pip install" in str(error) else ""
-        if ":" in name:  # the syntax of the command line
-            packages = "\n  Options are given as {'name': 'zstd', 'configuration': {'level': 3}}"
         raise CodecConfigurationError(
-            f"there is no codec {name!r}: {names_text(name.partition(':')[0], listed)}{packages}"
+            f"there is no codec {codec['name']!r}: {names_text(codec['name'].partition(':')[0], listed)}.\n"
+            "  Options are given as {'name': 'zstd', 'configuration': {'level': 3}}"
         ) from error
-
-
-def _check_options(name: str, kind: type[Codec], configuration: Any) -> None:
-    """Refuse an option that the codec does not have, unless the codec checks its options itself."""
-    if not isinstance(configuration, Mapping) or issubclass(kind, ChunkNamingCodec):
-        return
-    parameters = inspect.signature(kind).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    check_names(name, configuration, [parameter.name for parameter in parameters])
+    except (TypeError, ValueError) as error:
+        if isinstance(error, IntarsiaError):
+            raise
+        raise CodecConfigurationError(f"codec {codec['name']!r}: {error}") from error

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -74,50 +73,36 @@ TIFF_TILE_GRAIN = 16
 """The sides of tiles are multiples of this."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How a TIFF file writes its directory: in the classic way, or with 64-bit offsets."""
+def _tiff_directory(
+    order: str, tags: dict[int, tuple[int, ...]], wide: frozenset[int], *, big: bool
+) -> tuple[bytes, dict[int, int]]:
+    """The whole head of a TIFF file, in the classic way or `big`, and where the values of each tag are in it.
 
-    order: str
-    big: bool
-
-    @property
-    def offset(self) -> int:
-        """The type of offsets and byte counts."""
-        return TIFF_LONG8 if self.big else TIFF_LONG
-
-    def start(self) -> bytes:
-        mark = b"II" if self.order == "<" else b"MM"
-        if self.big:
-            return struct.pack(self.order + "2sHHHQ", mark, 43, 8, 0, 16)
-        return struct.pack(self.order + "2sHI", mark, 42, 8)
-
-    def directory(
-        self, tags: dict[int, tuple[int, ...]], wide: frozenset[int]
-    ) -> tuple[bytes, dict[int, int]]:
-        """The whole head of the file, and where the values of each tag are in it.
-
-        Values that do not fit into the entry follow the directory. The tags in `wide` hold offsets or byte
-        counts; the values of the others are as short as possible.
-        """
-        count, pointer, room = ("Q", "Q", 8) if self.big else ("H", "I", 4)
-        content = self.start() + struct.pack(self.order + count, len(tags))
-        after = len(content) + (4 + 2 * room) * len(tags) + room  # entries, and where the next directory is
-        value_offsets: dict[int, int] = {}
-        overflow = b""
-        for tag in sorted(tags):
-            values = tags[tag]
-            kind = self.offset if tag in wide else TIFF_SHORT if max(values) < 1 << 16 else TIFF_LONG
-            packed = struct.pack(f"{self.order}{len(values)}{TIFF_TYPES[kind]}", *values)
-            content += struct.pack(f"{self.order}HH{pointer}", tag, kind, len(values))
-            if len(packed) <= room:  # from the left, which matters in big-endian files
-                value_offsets[tag] = len(content)
-                content += packed.ljust(room, b"\0")
-            else:
-                value_offsets[tag] = after + len(overflow)
-                content += struct.pack(self.order + pointer, value_offsets[tag])
-                overflow += packed + bytes(len(packed) % 2)
-        return content + bytes(room) + overflow, value_offsets
+    Values that do not fit into the entry follow the directory. The tags in `wide` hold offsets or byte
+    counts; the values of the others are as short as possible.
+    """
+    count, pointer, room = ("Q", "Q", 8) if big else ("H", "I", 4)
+    mark = b"II" if order == "<" else b"MM"
+    content = struct.pack(f"{order}2sH", mark, 43 if big else 42)
+    content += struct.pack(f"{order}HHQ", 8, 0, 16) if big else struct.pack(f"{order}I", 8)
+    content += struct.pack(order + count, len(tags))
+    after = len(content) + (4 + 2 * room) * len(tags) + room  # entries, and where the next directory is
+    value_offsets: dict[int, int] = {}
+    overflow = b""
+    for tag in sorted(tags):
+        values = tags[tag]
+        short = TIFF_SHORT if max(values) < 1 << 16 else TIFF_LONG
+        kind = (TIFF_LONG8 if big else TIFF_LONG) if tag in wide else short
+        packed = struct.pack(f"{order}{len(values)}{TIFF_TYPES[kind]}", *values)
+        content += struct.pack(f"{order}HH{pointer}", tag, kind, len(values))
+        if len(packed) <= room:  # from the left, which matters in big-endian files
+            value_offsets[tag] = len(content)
+            content += packed.ljust(room, b"\0")
+        else:
+            value_offsets[tag] = after + len(overflow)
+            content += struct.pack(order + pointer, value_offsets[tag])
+            overflow += packed + bytes(len(packed) % 2)
+    return content + bytes(room) + overflow, value_offsets
 
 
 def tiff_header(
@@ -165,7 +150,7 @@ def tiff_header(
     needed = raw >= 1 << 32
     if needed and bigtiff is False:
         raise CodecConfigurationError(f"a TIFF strip holds less than 4 GiB, but the chunk has {raw} bytes")
-    layout = _Layout(">" if kind.byteorder == ">" else "<", needed if bigtiff is None else bigtiff)
+    order, big = ">" if kind.byteorder == ">" else "<", needed if bigtiff is None else bigtiff
     colour = samples in (TIFF_RGB, TIFF_RGB + 1) and kind in (np.dtype("u1"), np.dtype(kind.str[0] + "u2"))
     offsets, counts = (324, 325) if tiled else (273, 279)
     tags: dict[int, tuple[int, ...]] = {
@@ -188,10 +173,9 @@ def tiff_header(
     if TIFF_SAMPLE_FORMATS[kind.kind] != 1:  # unsigned is TIFF's default
         tags[339] = (TIFF_SAMPLE_FORMATS[kind.kind],) * samples  # SampleFormat
     wide = frozenset((offsets, counts))
-    content, _ = layout.directory(tags, wide)
-    content, value_offsets = layout.directory(tags | {offsets: (len(content),)}, wide)
-    size_format = layout.order + TIFF_TYPES[layout.offset]
-    return ChunkHeader(content, size_at=value_offsets[counts], size_format=size_format)
+    length = len(_tiff_directory(order, tags, wide, big=big)[0])
+    content, value_offsets = _tiff_directory(order, tags | {offsets: (length,)}, wide, big=big)
+    return ChunkHeader(content, size_at=value_offsets[counts], size_format=order + ("Q" if big else "I"))
 
 
 # N5

@@ -4,11 +4,8 @@ Only the `conditional` codec and the codecs after it run again; those before it,
 not.
 """
 
-from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from functools import partial
-from itertools import accumulate, batched
 from operator import add
 from typing import Any
 
@@ -20,17 +17,13 @@ from intarsia._compat import ArraySpec
 from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, find_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.codecs.decisions import DecisionLike, KnownMask, OtherLevels
-from intarsia.codecs.runtime_options import PicklableOptions, options_in
 from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
-from intarsia.parallel import Client, run_on_workers
+from intarsia.parallel import run_on_workers
 from intarsia.progress import Progress, silent
-
-CHUNKS_PER_TASK = 16
-"""How many stored objects a worker gets at once: fetching a task costs one in a cluster as much as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,6 @@ def rewrite(
     decision: DecisionLike | ConditionalCodec | None = None,
     *,
     progress: Progress = silent,
-    client: Client | None = None,
 ) -> RewriteReport:
     """Encode all stored chunks of `array` again, in place, as `decision` says; the values stay the same.
 
@@ -82,9 +74,7 @@ def rewrite(
     `conditional` codec are rewritten. If there are several such codecs, or nested ones, all of them decide
     again.
 
-    Without a decision, the array's own is used. `progress` counts stored chunks or shards. With a `client` (a
-    `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do the
-    work; in an Icechunk session they do so through forks, which are merged into it.
+    Without a decision, the array's own is used. `progress` counts stored chunks or shards.
 
     [Storing data again](../../explanation/storing-again.md) compares it with other operations.
 
@@ -99,41 +89,18 @@ def rewrite(
     (4, 4004, True)
     """
     arrays = [_with_decision(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
-    indices = [stored_indices(each) for each in arrays]
-    stored, size = sum(map(len, indices)), 1 if client is None else CHUNKS_PER_TASK
-    tasks = [(at, part) for at, own in enumerate(indices) for part in batched(own, size)]
-    done = [0, *accumulate(len(part) for _, part in tasks)]
-
-    def count(tasks_done: int, _tasks: int) -> None:
-        progress(done[tasks_done], stored)
-
-    run = partial(run_on_workers, store=arrays[0].store, tasks=tasks, progress=count)
-    if client is None:
-        threads = max(1, int(zarr.config.get("async.concurrency")))
-        with ThreadPoolExecutor(threads, thread_name_prefix="intarsia-rewrite") as pool:
-            outcomes = run(pool, function=lambda _store, task: _rewrite_chunks(arrays[task[0]], task[1]))
-    else:
-        outcomes = run(client, function=partial(_rewrite_in_worker, [*map(_for_workers, arrays)]))
-    result = sum((part for part, _ in outcomes), RewriteReport(0, 0, 0, 0))
-    damaged = [error for _, errors in outcomes for error in errors]
+    tasks = [(each, index) for each in arrays for index in stored_indices(each)]
+    threads = max(1, int(zarr.config.get("async.concurrency")))
+    with ThreadPoolExecutor(threads, thread_name_prefix="intarsia-rewrite") as pool:
+        outcomes = run_on_workers(pool, arrays[0].store, _rewrite_chunk, tasks, progress)
+    result = sum((each for each in outcomes if isinstance(each, RewriteReport)), RewriteReport(0, 0, 0, 0))
+    damaged = [each for each in outcomes if isinstance(each, ChunkDecodeError)]
     if damaged:
         damaged[0].add_note(
             f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
         )
         raise damaged[0]
     return result
-
-
-type Outcome = tuple[RewriteReport, list[ChunkDecodeError]]
-"""What was done, and the errors of the chunks that were left alone."""
-
-
-def _rewrite_in_worker(
-    arrays: Sequence[tuple[str, PicklableOptions]], store: Any, task: tuple[int, Sequence[tuple[int, ...]]]
-) -> Outcome:
-    """Rewrite some of the chunks in another process."""
-    path, options = arrays[task[0]]
-    return _rewrite_chunks(options.on(zarr.open_array(store, path=path, mode="r+")), task[1])
 
 
 def _with_decision(
@@ -151,30 +118,20 @@ def _with_decision(
     return array
 
 
-def _for_workers(array: zarr.Array[Any]) -> tuple[str, PicklableOptions]:
-    """What another process needs to open the array."""
-    metadata: Any = array.metadata
-    return array.path, PicklableOptions.of(metadata.codecs, options_in(array.async_array.config))
-
-
-def _rewrite_chunks(array: zarr.Array[Any], indices: Iterable[tuple[int, ...]]) -> Outcome:
-    """Rewrite the chunks or shards at some indexes in the grid, except for damaged ones."""
-    metadata: Any = array.metadata
-    grid, result, damaged = Grid.of(metadata), RewriteReport(0, 0, 0, 0), []
-    for index in indices:
-        try:
-            result += _rewrite_chunk(StoredChunk.of(array, grid, index))
-        except ChunkDecodeError as error:
-            damaged.append(error)
-    return result, damaged
-
-
-def _rewrite_chunk(chunk: StoredChunk) -> RewriteReport:
+def _rewrite_chunk(
+    _store: Any, task: tuple[zarr.Array[Any], tuple[int, ...]]
+) -> RewriteReport | ChunkDecodeError:
+    """Rewrite the chunk or shard at an index in the grid; returns the error of one that is damaged."""
+    array, index = task
+    chunk = StoredChunk.of(array, index)
     data = read_parts(chunk.path, [None])[0]
     if data is None:
         return RewriteReport(0, 0, 0, 0)
     walk = ChunkWalk(redecide_chunk)
-    new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
+    try:
+        new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
+    except ChunkDecodeError as error:
+        return error
     if new is None:
         return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
     write_object(chunk.path, new)

@@ -136,9 +136,10 @@ class StoredChunk:
     """Says where it is in the array."""
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], grid: Grid, index: Index) -> Self:
+    def of(cls, array: zarr.Array[Any], index: Index) -> Self:
         """The one at this index of the grid of `array`."""
         metadata: Any = array.metadata
+        grid = Grid.of(metadata)
         # At the edge too, codecs see whole chunks.
         shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
         spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)

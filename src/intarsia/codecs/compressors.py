@@ -104,9 +104,6 @@ BLOSC_HEADER = 16
 _BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of the stored data
 LZ4_HEADER = 4
 
-ZSTD_SKIPPABLE, ZSTD_SKIPPABLE_HEADER = 0x184D2A5, 8
-"""What begins a frame without content, except for its last four bits, and how long its header is."""
-
 ZSTD_BLOCK_HEADER, ZSTD_CHECKSUM = 3, 4
 ZSTD_REPEATED = 1  # the kind of a block that is a single byte, however much it stands for
 ZSTD_LARGEST_BLOCK = 128 << 10
@@ -272,7 +269,7 @@ def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
             if nbytes > LARGEST_COPIED:
                 return zstd.decompress(data, memory)
             with suppress(zstandard.ZstdError):  # then it says below what is wrong
-                return _zstd_decompressor().decompress(data, nbytes, allow_extra_data=False)
+                return _zstd_decompressor().decompress(data, allow_extra_data=False)
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
             raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk needs {nbytes}")
@@ -339,39 +336,26 @@ def decompress_zstd_frames(data: Any, most: int) -> bytes:
     >>> decompress_zstd_frames(zstd.compress(b"intar") + zstd.compress(b"sia"), 8)
     b'intarsia'
     """
-    rest, contents, room, end = memoryview(data).cast("B"), [], most, 0
-    if not len(rest):
+    if not len(data):
         raise ValueError("there are no bytes, not even an empty zstd frame")
+    if (zstd_content(data) or 0) > most:
+        raise _too_much(most)
+    decompressor, contents, rest = _zstd_decompressor(), [], data
     try:
+        if zstd_content(data):
+            with suppress(zstandard.ZstdError):  # several frames, or damage: then it says below what is wrong
+                return bytes(decompressor.decompress(data, allow_extra_data=False))
+        if len(decompressor.stream_reader(data, read_across_frames=True).read(most + 1)) > most:
+            raise _too_much(most)
         while len(rest):
-            end, has_content = _end_of_frame(rest)
-            if has_content:
-                if (zstd_content(rest) or 0) > room:
-                    raise _too_much(most)
-                # A size must be given for a frame that does not say its own; a longer one is refused.
-                contents.append(_zstd_decompressor().decompress(rest[:end], max(room, 1)))
-                room -= len(contents[-1])
-                if room < 0:
-                    raise _too_much(most)
-            rest = rest[end:]
+            frame = decompressor.decompressobj()
+            contents.append(frame.decompress(rest))
+            if not frame.eof:
+                raise ValueError(f"the zstd data is cut off: only {len(data)} bytes of it are left")
+            rest = frame.unused_data
     except zstandard.ZstdError as error:
-        if "full frame" in str(error) and end <= len(rest):  # all of it is there, but has no room
-            raise _too_much(most) from error
         raise ValueError(f"the zstd data is damaged: {error}") from error
-    return contents[0] if len(contents) == 1 else b"".join(contents)
-
-
-def _end_of_frame(data: memoryview) -> tuple[int, bool]:
-    """Where the first zstd frame ends, if it is complete, and whether it may have content."""
-    if int.from_bytes(data[:4], "little") >> 4 == ZSTD_SKIPPABLE:
-        return ZSTD_SKIPPABLE_HEADER + int.from_bytes(data[4:ZSTD_SKIPPABLE_HEADER], "little"), False
-    checksum = ZSTD_CHECKSUM if zstandard.get_frame_parameters(data).has_checksum else 0
-    end, is_last = zstandard.frame_header_size(data), 0
-    while not is_last and end < len(data):
-        block = int.from_bytes(data[end : end + ZSTD_BLOCK_HEADER], "little")
-        is_last, repeated = block & 1, block >> 1 & 3 == ZSTD_REPEATED
-        end += ZSTD_BLOCK_HEADER + (1 if repeated else block >> 3)
-    return end + checksum, True
+    return b"".join(contents)
 
 
 def decompress_zstd_together(frames: list[Any], nbytes: int) -> list[Any] | None:

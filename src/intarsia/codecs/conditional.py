@@ -95,23 +95,24 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
-        spellings = [each for each in (decision, conditional_decision, optional_decision) if each is not None]
-        if len(spellings) > 1:
+        spellings = (decision, conditional_decision, optional_decision, decision_function)
+        given = [each for each in spellings if each is not None]
+        if len(given) > 1:
             raise CodecConfigurationError(
-                f"codec {name!r}: decision, conditional_decision and optional_decision mean the same"
+                f"codec {name!r}: decision, conditional_decision, optional_decision and decision_function "
+                "mean the same: give one"
             )
-        decision = spellings[0] if spellings else None
+        parsed = decisions.parse_decision(given[0]) if given else None
+        if trial_encode is not None:
+            if decision_function is None:
+                raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
+            parsed = decisions.DecisionFunction(decision_function, trial_encode)
         nested = tuple(_parse_nested(name, position, codec) for position, codec in enumerate(codecs))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "codecs", nested)
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
         object.__setattr__(self, "has_own_header_bits", header_bits is not None)
-        object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
-        if isinstance(self.decision, decisions.SameMask) and self.decision.mask >> len(nested):
-            raise CodecConfigurationError(
-                f"codec {name!r}: the decision is the bitmask {self.decision.mask:#b}, but there are only "
-                f"{len(nested)} nested codecs"
-            )
+        object.__setattr__(self, "decision", parsed)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -184,13 +185,12 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
     def effective_decision(self, chunk_spec: ArraySpec) -> decisions.Decision | None:
-        """The decision that applies: the array's, else the codec's, else an outer codec's, else a default.
+        """The decision that applies: the array's, else the codec's, else a default.
 
-        The default is the one that the array remembers, or else the process's.
+        The default is an outer codec's, or the one that the array remembers, or else the process's.
         """
-        config, options = chunk_spec.config, runtime_options.options_in(chunk_spec.config)
-        inherited = config.inherited if isinstance(config, runtime_options.RuntimeConfig) else None
-        candidates = (options.decision, self.decision, inherited, options.default)
+        options = runtime_options.options_in(chunk_spec.config)
+        candidates = (options.decision, self.decision, options.default)
         chosen = next((decision for decision in candidates if decision is not None), None)
         return runtime_options.default_decision() if chosen is None else chosen
 
@@ -320,21 +320,6 @@ def _parse_header_bits(name: str, header_bits: int | None, codecs: int) -> int:
     return bits
 
 
-def _choose(
-    name: str,
-    decision: decisions.DecisionLike | None,
-    function: Callable[..., object] | None,
-    trial_encode: bool | None,
-) -> decisions.Decision | None:
-    if function is not None:
-        if decision is not None:
-            raise CodecConfigurationError(f"codec {name!r}: give decision or decision_function, but not both")
-        return decisions.DecisionFunction(function, trial_encode)
-    if trial_encode is not None:
-        raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
-    return None if decision is None else decisions.parse_decision(decision)
-
-
 def one_of(
     alternatives: Iterable[base.CodecLike | Iterable[base.CodecLike]], *, weight: decisions.Weight = "small"
 ) -> ConditionalCodec:
@@ -385,14 +370,6 @@ def one_of(
     return ConditionalCodec(codecs=nested, decision=decisions.OneOf(tuple(masks), weight))
 
 
-KINDS: dict[str, str] = {
-    "codecs": "intarsia.codecs.conditional:ConditionalCodec",
-    "data_codecs": "intarsia.nullable.codec:NullableCodec",
-    "mask_codecs": "intarsia.nullable.codec:NullableCodec",
-}
-"""Fields of the configuration, and the codec they belong to: by name, as some are in layers above."""
-
-
 class OptionalCodec:
     """Makes the codec that `optional` means; with `codecs` among the `fields`, that is a `ConditionalCodec`.
 
@@ -406,23 +383,15 @@ class OptionalCodec:
     """
 
     def __new__(cls, **fields: Any) -> Any:
-        configuration = fields.get("configuration") or fields
-        return _kind(set(configuration))(**fields)
+        return _kind(fields.get("configuration") or fields)(**fields)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Codec:
         """The codec that a codec object of zarr.json describes."""
-        configuration = data.get("configuration")
-        fields = set(configuration) if isinstance(configuration, dict) else set()
-        return cast("Codec", _kind(fields).from_dict(data))
+        return cast("Codec", _kind(data.get("configuration")).from_dict(data))
 
 
-def _kind(fields: set[str]) -> Any:
-    meant = {KINDS[name] for name in fields if name in KINDS}
-    if len(meant) != 1:
-        raise CodecConfigurationError(
-            f"codec 'optional': the configuration has {', '.join(sorted(fields)) or 'nothing in it'}; it "
-            "must have either codecs, or mask_codecs and data_codecs"
-        )
-    module, _, name = meant.pop().partition(":")
-    return getattr(import_module(module), name)
+def _kind(configuration: Any) -> Any:
+    if isinstance(configuration, Mapping) and {"mask_codecs", "data_codecs"} & set(configuration):
+        return import_module("intarsia.nullable.codec").NullableCodec  # by name: it is in a layer above
+    return ConditionalCodec

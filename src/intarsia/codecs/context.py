@@ -10,7 +10,6 @@ index in a shard, and is computed only if a codec asks for it. The names of the 
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, Store
-from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.codecs import ShardingCodec
 from zarr.core.buffer import NDBuffer, default_buffer_prototype
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 from zarr.core.indexing import SelectorTuple
@@ -270,45 +269,10 @@ def takes_keyword(function: Callable[..., object], keyword: str) -> bool:
     return keyword in parameters
 
 
-NOTE = "while encoding with"
-"""How the note that says which nested codec failed begins."""
-
-
-def failed_to_encode(error: BaseException) -> bool:
-    """Whether a nested codec raised this while it encoded a chunk.
-
-    >>> failed_to_encode(RuntimeError())
-    False
-    """
-    return any(note.startswith(NOTE) for note in getattr(error, "__notes__", ()))
-
-
 if TYPE_CHECKING:
     from intarsia.codecs.decisions import Decision
 
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
-
-
-def _merge_transposes(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
-    """The chain; transposes are merged into a later codec with `after_transposes`, which can do their work.
-
-    zarr's pipelines read and write parts of a stored object only through a codec that is alone in its chain.
-    """
-    *before, last = codecs
-    merge = getattr(last, "after_transposes", None)
-    if merge is None or not all(isinstance(codec, TransposeCodec) for codec in before):
-        return codecs
-    return (merge(tuple(before)),)
-
-
-def _is_about_a_chunk(error: BaseException) -> bool:
-    """Whether reading failed in a way that can be reported with the chunk's name."""
-    return isinstance(error, ValueError | errors.ChunkIndexUnknownError) or errors.has_panicked(error)
-
-
-def _concerns_a_chunk(error: Exception) -> bool:
-    """Whether the error would name the chunk, had it been known."""
-    return isinstance(error, errors.ChunkDecodeError | errors.ChunkEncodeError) or failed_to_encode(error)
 
 
 @dataclass(frozen=True)
@@ -334,8 +298,8 @@ class ChunkIndexMixin:
 
         So arrays without our codecs never notice that the pipeline was switched.
         """
-        chain = _merge_transposes(tuple(codecs))
-        if not any(map(names_chunks, chain)):
+        chain = tuple(codecs)
+        if not names_chunks(*chain):
             return cls.zarrs_own.from_codecs(chain, **options)
         if any(getattr(codec, "waits_for_locks", False) for codec in chain) and cls is not BatchedPipeline:
             # Even reading may wait for encoding elsewhere, so it must not run in the threads that encode.
@@ -344,9 +308,7 @@ class ChunkIndexMixin:
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
-        if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
-            map(names_chunks, _merge_transposes(array_metadata.codecs))
-        ):
+        if not (isinstance(array_metadata, _compat.ArrayV3Metadata) and names_chunks(*array_metadata.codecs)):
             raise NotImplementedError  # zarr then calls `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has our codecs.
         from intarsia.codecs.runtime_options import remembered_decision
@@ -364,42 +326,6 @@ class ChunkIndexMixin:
         object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
-
-    async def read(
-        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> tuple[GetResult, ...]:
-        """Like zarr's own, but chunk by chunk if a function is called or an error must name the chunk."""
-        switch_pipeline()  # zarr looks it up again for the chunks inside a shard
-        batch = list(batch_info)
-        if not self.verifies(batch):  # no other codec needs the index for decoding
-            try:
-                with at_position(UNKNOWN):
-                    result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)  # type: ignore[misc]
-                    return result
-            except BaseException as error:
-                if not _is_about_a_chunk(error):
-                    raise
-        return await self._chunkwise.read_one_by_one(batch, out, drop_axes)
-
-    async def write(
-        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> None:
-        """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
-        switch_pipeline()
-        batch = self.to_write(batch_info)
-        if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
-            try:
-                with at_position(UNKNOWN):
-                    return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
-            except Exception as error:
-                if not _concerns_a_chunk(error):
-                    raise
-        return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
-
-    @property
-    @abstractmethod
-    def _chunkwise(self) -> BatchedPipeline:
-        """A pipeline that goes chunk by chunk."""
 
     @property
     def _codecs(self) -> list[Codec]:
@@ -461,15 +387,9 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
 
     zarrs_own = _compat.BatchedCodecPipeline
 
-    @property
-    def _chunkwise(self) -> Self:
-        return self
-
-    async def read_one_by_one(
-        self, batch: list[Item], out: NDBuffer, drop_axes: tuple[int, ...]
+    async def read(
+        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        """Like `read`, but slower, and with errors that name the chunk."""
-
         async def read_one(item: Item) -> GetResult:
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
@@ -483,10 +403,14 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
                 ) from error
             return result
 
-        return tuple(await self._one_by_one(batch, read_one))
+        switch_pipeline()  # zarr looks it up again for the chunks inside a shard
+        return tuple(await self._one_by_one(list(batch_info), read_one))
 
-    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
-        """Like `write`, with codecs that know which chunk they work on."""
+    async def write(
+        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
+    ) -> None:
+        switch_pipeline()
+        batch = self.to_write(batch_info)
         await self._one_by_one(batch, lambda item: self.write_batch([item], value, drop_axes))
 
     async def _one_by_one[T](self, batch: list[Item], work: Callable[[Item], Awaitable[T]]) -> list[T]:
@@ -519,6 +443,36 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
     """
 
     zarrs_own = _compat.FusedCodecPipeline
+
+    async def read(
+        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
+    ) -> tuple[GetResult, ...]:
+        switch_pipeline()
+        batch = list(batch_info)
+        if not self.verifies(batch):  # no other codec needs the index for decoding
+            try:
+                with at_position(UNKNOWN):
+                    result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)
+                    return result
+            except BaseException as error:
+                is_about_a_chunk = isinstance(error, ValueError | errors.ChunkIndexUnknownError)
+                if not is_about_a_chunk and not errors.has_panicked(error):
+                    raise
+        return await self._chunkwise.read(batch, out, drop_axes)
+
+    async def write(
+        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
+    ) -> None:
+        switch_pipeline()
+        batch = self.to_write(batch_info)
+        if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
+            try:
+                with at_position(UNKNOWN):
+                    return await super().write(batch, value, drop_axes)
+            except Exception as error:
+                if not isinstance(error, ValueError | RuntimeError):  # not what a nested codec raises
+                    raise
+        return await self._chunkwise.write(batch, value, drop_axes)
 
     @cached_property
     def _chunkwise(self) -> BatchedPipeline:

@@ -5,6 +5,7 @@ codecs, or whole pipelines, and keep the best. The result of the trial is stored
 """
 
 import inspect
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -47,19 +48,6 @@ class Decision(ABC):
         return self
 
 
-def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-    """`mask`, and `data` encoded by the codecs it names."""
-    if mask >> len(chain):
-        raise ChunkEncodeError(
-            f"codec {chain.owner!r}: the decision{named_chunk()} is the bitmask {mask:#b}, but there are "
-            f"only {len(chain)} nested codecs"
-        )
-    for position in range(len(chain)):
-        if mask >> position & 1:
-            data = chain.encode(position, data)
-    return mask, data
-
-
 class KnownMask(Decision):
     """A decision that needs no data.
 
@@ -70,7 +58,16 @@ class KnownMask(Decision):
     one_by_one = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_for(chain), data, chain)
+        mask = self.mask_for(chain)
+        if mask >> len(chain):
+            raise ChunkEncodeError(
+                f"codec {chain.owner!r}: the decision{named_chunk()} is the bitmask {mask:#b}, but there are "
+                f"only {len(chain)} nested codecs"
+            )
+        for position in range(len(chain)):
+            if mask >> position & 1:
+                data = chain.encode(position, data)
+        return mask, data
 
     @abstractmethod
     def mask_for(self, chain: Chain) -> int:
@@ -214,30 +211,17 @@ class DecisionFunction(Decision):
 
     def __post_init__(self) -> None:
         try:
-            parameters = inspect.signature(self.function).parameters.values()
+            signature = inspect.signature(self.function)
+            everything = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+            keywords = [name for name in KEYWORDS if everything or name in signature.parameters]
+            if self.trial_encode is False:
+                keywords = [name for name in keywords if name != "trial_encoded_chunk"]
+            signature.bind(**dict.fromkeys(keywords))
         except (ValueError, TypeError) as error:
             raise CodecConfigurationError(
-                f"cannot tell which arguments the decision function {self.function!r} takes: "
-                "wrap it in a function that names them"
+                f"the decision function {self.function!r} cannot be called: {error}.\n"
+                f"  It may ask for {', '.join(KEYWORDS)}; for the last one, unless trial_encode is False"
             ) from error
-        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        by_keyword = [p.name for p in named if p.kind is not p.POSITIONAL_ONLY]
-        everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        keywords = [keyword for keyword in KEYWORDS if everything or keyword in by_keyword]
-        needed = [p.name for p in named if p.default is p.empty]
-        unknown = [name for name in needed if name not in keywords]
-        if unknown:
-            raise CodecConfigurationError(
-                f"the decision function {self.function!r} asks for {', '.join(unknown)}; "
-                f"the keywords it may ask for are {', '.join(KEYWORDS)}"
-            )
-        if self.trial_encode is False:
-            if "trial_encoded_chunk" in needed:
-                raise CodecConfigurationError(
-                    f"the decision function {self.function!r} asks for trial_encoded_chunk, but trial_encode "
-                    "is False"
-                )
-            keywords = [keyword for keyword in keywords if keyword != "trial_encoded_chunk"]
         object.__setattr__(self, "keywords", tuple(keywords))
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
@@ -321,47 +305,6 @@ class CompressIfSmaller(Decision):
 def _check_count(decision: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise CodecConfigurationError(f"{decision}: {name} must be a number above 0, got {value!r}")
-
-
-@dataclass(frozen=True)
-class Smallest(Decision):
-    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
-
-    Combinations with fewer codecs are tried first. A codec that makes the running bytes longer ends its
-    combination. Of two equally small results, the one with fewer codecs is kept.
-
-    >>> Smallest(trials=16)
-    Smallest(trials=16)
-    """
-
-    one_by_one = False
-
-    trials: int = 64
-    """How often a codec may be run for one chunk: enough for all combinations of six."""
-
-    def __post_init__(self) -> None:
-        _check_count("Smallest", "trials", self.trials)
-
-    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        best_mask, best = 0, data
-        left = self.trials
-        level = [(0, 0, data)]  # the next codec's position, the mask, the running bytes
-        while level:
-            longer = []
-            for start, mask, running in level:
-                for position in range(start, len(chain)):
-                    if not left:
-                        return best_mask, best
-                    left -= 1
-                    trial = attempt(chain, position, running)
-                    if trial is None or len(trial) > len(running):
-                        continue
-                    applied = mask | 1 << position
-                    longer.append((position + 1, applied, trial))
-                    if len(trial) < len(best):
-                        best_mask, best = applied, trial
-            level = longer
-        return best_mask, best
 
 
 @dataclass(frozen=True)
@@ -472,8 +415,9 @@ class OneOf(Decision):
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         best_mask, best, least = 0, data, self._cost(0, len(data), len(data), chain)
+        made: dict[int, Buffer | None] = {0: data}
         for mask in self.alternatives:
-            encoded = self._encoded(mask, data, chain)
+            encoded = self._encoded(mask, chain, made)
             if encoded is None or len(encoded) >= len(data):
                 continue
             cost = self._cost(mask, len(encoded), len(data), chain)
@@ -484,12 +428,13 @@ class OneOf(Decision):
     def for_nested(self) -> None:
         """Its bits are those of one codec."""
 
-    def _encoded(self, mask: int, data: Buffer, chain: Chain) -> Buffer | None:
-        running: Buffer | None = data
-        for position in range(len(chain)):
-            if running is not None and mask >> position & 1:
-                running = attempt(chain, position, running)
-        return running
+    def _encoded(self, mask: int, chain: Chain, made: dict[int, Buffer | None]) -> Buffer | None:
+        """The chunk encoded by the codecs of a bitmask; None if one cannot work on its bytes."""
+        if mask not in made:
+            last = mask.bit_length() - 1
+            before = self._encoded(mask ^ 1 << last, chain, made)
+            made[mask] = None if before is None else attempt(chain, last, before)
+        return made[mask]
 
     def _cost(self, mask: int, stored: int, size: int, chain: Chain) -> float:
         """The seconds until the chunk is read, or just its stored size if nothing else counts."""
@@ -499,15 +444,42 @@ class OneOf(Decision):
         return stored / self._bytes_per_second + decode_cost(applied) * 1e-9 * size
 
 
-def named_decisions() -> Mapping[str, Decision]:
-    """The decisions that have a name."""
-    return {
-        "always_apply": AlwaysApply(),
-        "compress_if_smaller": CompressIfSmaller(),
-        "never_apply": NeverApply(),
-        "sampled": Sampled(),
-        "smallest": Smallest(),
-    }
+@dataclass(frozen=True)
+class Smallest(Decision):
+    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
+
+    Combinations with fewer codecs are tried first. Of two equally small results, the one with fewer codecs is
+    kept.
+
+    >>> Smallest(trials=16)
+    Smallest(trials=16)
+    """
+
+    one_by_one = False
+
+    trials: int = 64
+    """How often a codec may be run for one chunk: enough for all combinations of six."""
+
+    def __post_init__(self) -> None:
+        _check_count("Smallest", "trials", self.trials)
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        positions = range(len(chain))
+        tried = itertools.chain.from_iterable(
+            itertools.combinations(positions, size + 1) for size in positions
+        )
+        masks = (sum(1 << position for position in each) for each in tried)
+        return OneOf(tuple(itertools.islice(masks, self.trials))).encode(data, chain)
+
+
+NAMED_DECISIONS: Mapping[str, Decision] = {
+    "always_apply": AlwaysApply(),
+    "compress_if_smaller": CompressIfSmaller(),
+    "never_apply": NeverApply(),
+    "sampled": Sampled(),
+    "smallest": Smallest(),
+}
+"""The decisions that have a name."""
 
 
 def parse_decision(decision: DecisionLike) -> Decision:
@@ -519,12 +491,11 @@ def parse_decision(decision: DecisionLike) -> Decision:
     if isinstance(decision, Decision):
         return decision
     if isinstance(decision, str):
-        named = named_decisions()
-        if decision not in named:
+        if decision not in NAMED_DECISIONS:
             raise CodecConfigurationError(
-                f"there is no decision called {decision!r}; choose from {', '.join(sorted(named))}"
+                f"there is no decision called {decision!r}; choose from {', '.join(NAMED_DECISIONS)}"
             )
-        return named[decision]
+        return NAMED_DECISIONS[decision]
     if callable(decision):
         return DecisionFunction(decision)
     if isinstance(decision, int | np.integer) and not isinstance(decision, bool):

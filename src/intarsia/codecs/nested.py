@@ -13,7 +13,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync
 from intarsia.codecs import compressors
-from intarsia.codecs.context import NOTE, named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
 
 LEVELS = ("level", "clevel")
@@ -105,7 +105,7 @@ class Chain:
         try:
             encoded = encode_with(self.codecs[position].codec, data, self.spec)
         except Exception as error:
-            error.add_note(f"{NOTE} {self._say(position)}{named_chunk()}")
+            error.add_note(f"while encoding with {self._say(position)}{named_chunk()}")
             raise
         if encoded is None:
             raise ChunkEncodeError(

@@ -5,20 +5,18 @@ object (`remembering`), because zarr's sharding codec pickles itself as JSON. An
 configuration (`RuntimeConfig`), which zarr passes to every codec of that array; those take precedence.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import partial
 from typing import Any, Self
 
 import zarr
 from zarr.abc.codec import Codec
-from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.decisions import Decision, parse_decision
-from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
@@ -113,17 +111,13 @@ class RuntimeConfig(ArrayConfig):
     options: RuntimeOptions
     """The options of the array."""
 
-    inherited: Decision | None = field(default=None)
-    """For a `conditional` codec inside another one: the decision of the outer one."""
-
-    def __init__(self, *, options: RuntimeOptions, inherited: Decision | None = None, **fields: Any) -> None:
+    def __init__(self, *, options: RuntimeOptions, **fields: Any) -> None:
         super().__init__(**fields)
         object.__setattr__(self, "options", options)
-        object.__setattr__(self, "inherited", inherited)
 
     def __hash__(self) -> int:
         # Not from the options themselves: a function may be an object that cannot be hashed.
-        kinds = type(self.options.decision), type(self.options.padding), type(self.inherited)
+        kinds = type(self.options.decision), type(self.options.padding), type(self.options.default)
         return hash((kinds, *self.to_dict().values()))
 
 
@@ -139,15 +133,15 @@ def options_in(config: ArrayConfig) -> RuntimeOptions:
 
 def with_options(config: ArrayConfig, options: RuntimeOptions) -> RuntimeConfig:
     """`config` with other options."""
-    inherited = config.inherited if isinstance(config, RuntimeConfig) else None
-    return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
+    return RuntimeConfig(options=options, **config.to_dict())
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """The spec for a `conditional` codec inside one that decides by `decision`."""
+    options = options_in(spec.config)
     inherited = None if decision is None else decision.for_nested()
-    options = replace(options_in(spec.config), decision=None)
-    return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
+    nested = replace(options, decision=None, default=inherited or options.default)
+    return replace(spec, config=with_options(spec.config, nested))
 
 
 # Codecs and their codec objects
@@ -241,25 +235,15 @@ def default_decision() -> Decision | None:
     True
     """
     default = zarr.config.get(DEFAULT, None)
-    if default is None or isinstance(default, Decision):
-        return default
-    return _parse_once(default) if isinstance(default, Hashable) else parse_decision(default)
+    return None if default is None else parse_decision(default)
 
 
-_parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected once, not for every chunk
-
-
-@dataclass(frozen=True)
-class _Unknown(Decision):
-    """A remembered decision that is unknown here: such arrays can be read, but not written."""
-
-    name: object
-
-    def encode(self, _data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
-        raise ChunkEncodeError(
-            f"the array remembers the decision {self.name!r} (attribute {REMEMBERED!r}), which is not known "
-            "here.\n  Give another one: intarsia.codecs.with_decision(array, decision, remember=True)"
-        )
+def _refuse(name: object) -> bool:
+    """Decides for arrays whose remembered decision is unknown here: they can be read, but not written."""
+    raise ChunkEncodeError(
+        f"the array remembers the decision {name!r} (attribute {REMEMBERED!r}), which is not known here.\n"
+        "  Give another one: intarsia.codecs.with_decision(array, decision, remember=True)"
+    )
 
 
 def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
@@ -272,9 +256,11 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
     if name is None:
         return None
     try:
-        return _parse_once(name) if isinstance(name, str) else _Unknown(str(name))
+        if isinstance(name, str):
+            return parse_decision(name)
     except CodecConfigurationError:
-        return _Unknown(name)
+        pass
+    return parse_decision(partial(_refuse, str(name)))
 
 
 def config_of(array: AnyArray) -> ArrayConfig:

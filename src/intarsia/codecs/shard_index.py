@@ -15,11 +15,9 @@ import numpy as np
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.dtype import UInt64
 
-from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.codecs.context import named_chunk
-from intarsia.errors import ChunkDecodeError
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
 """The offset and length of a shard's inner chunks, one row each."""
@@ -81,7 +79,15 @@ class ShardIndex:
     """Whether the index is before the chunks; otherwise it is at the end of the shard."""
 
     codecs: tuple[Codec, ...] = (BytesCodec(endian="little"), Crc32cCodec())
-    """The codecs of the index."""
+    """The codecs of the index: `bytes`, perhaps with `crc32c` after it."""
+
+    def __post_init__(self) -> None:
+        if [type(codec) for codec in self.codecs] not in ([BytesCodec], [BytesCodec, Crc32cCodec]):
+            names = [codec.to_dict().get("name") for codec in self.codecs]
+            raise CodecConfigurationError(
+                f"the index of these shards goes through {names}; only zarr itself can use index_codecs "
+                "other than 'bytes', or 'bytes' and 'crc32c'"
+            )
 
     @classmethod
     def of(cls, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> Self:
@@ -95,14 +101,9 @@ class ShardIndex:
         return prod(self.grid)
 
     @cached_property
-    def is_plain(self) -> bool:
-        """Whether the stored index is plain numbers, perhaps with a crc32c after them."""
-        return [type(codec) for codec in self.codecs] in ([BytesCodec], [BytesCodec, Crc32cCodec])
-
-    @cached_property
     def checksum(self) -> bool:
         """Whether the crc32c of the numbers follows them."""
-        return self.is_plain and len(self.codecs) == 2
+        return len(self.codecs) == 2
 
     @cached_property
     def big_endian(self) -> bool:
@@ -112,9 +113,7 @@ class ShardIndex:
     @cached_property
     def nbytes(self) -> int:
         """The size of the stored index."""
-        if self.is_plain:
-            return self.chunks * ENTRY + self.checksum * CHECKSUM
-        return int(self._transform.compute_encoded_size(self.chunks * ENTRY, self._spec))
+        return self.chunks * ENTRY + self.checksum * CHECKSUM
 
     def start(self, shard_bytes: int) -> int:
         """Where the index starts in a shard of this size."""
@@ -132,36 +131,25 @@ class ShardIndex:
                 f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are not an index of {self.grid} "
                 f"chunks, which needs {self.nbytes}: the shard is truncated"
             )
-        if self.is_plain:
-            if not self.is_intact(stored):
-                raise self._damaged("its checksum does not match")
-            return self.entries(stored)
-        try:
-            buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(stored, np.uint8))
-            decoded = self._transform.decode_chunk(buffer, self._spec).as_numpy_array()
-        except ValueError as error:
-            raise self._damaged(error) from error
-        return np.asarray(decoded, dtype=np.uint64).reshape(-1, 2)
+        if not self.is_intact(stored):
+            raise ChunkDecodeError(
+                f"codec 'sharding_indexed': the index{named_chunk()} is damaged: its checksum does not match"
+            )
+        return self.entries(stored)
 
     def encode(self, table: Table) -> bytes:
         """A table in C order as it is stored."""
-        if self.is_plain:
-            numbers = table.astype(">u8" if self.big_endian else "<u8").tobytes()
-            return numbers + checksum_of(numbers) if self.checksum else numbers
-        array = np.asarray(table, dtype="<u8").reshape(self._spec.shape)
-        chunk = default_buffer_prototype().nd_buffer.from_numpy_array(array)
-        encoded = self._transform.encode_chunk(chunk, self._spec)
-        assert encoded is not None  # the configuration says that empty chunks are written
-        return encoded.to_bytes()
+        numbers = table.astype(">u8" if self.big_endian else "<u8").tobytes()
+        return numbers + checksum_of(numbers) if self.checksum else numbers
 
     def entries(self, stored: BytesLike) -> Table:
-        """The rows in whole entries of a plain index, as many as there are."""
+        """The rows in whole entries of a stored index, as many as there are."""
         count = len(memoryview(stored)) // ENTRY * 2
         numbers = np.frombuffer(stored, ">u8" if self.big_endian else "<u8", count=count)
         return numbers.astype(np.uint64, copy=False).reshape(-1, 2)
 
     def is_intact(self, stored: BytesLike) -> bool:
-        """Whether the checksum of a plain index agrees with its numbers, if there is one."""
+        """Whether the checksum of a stored index agrees with its numbers, if there is one."""
         view = memoryview(stored)
         return not self.checksum or checksum_of(view[:-CHECKSUM]) == bytes(view[-CHECKSUM:])
 
@@ -208,19 +196,3 @@ class ShardIndex:
             table[at] = np.stack([starts, lengths], axis=1)
         stored = self.encode(table.reshape(-1, 2))
         return [stored, *parts] if self.first else [*parts, stored]
-
-    # What codecs other than the plain ones need
-
-    @cached_property
-    def _spec(self) -> ArraySpec:
-        config = ArrayConfig.from_dict({"order": "C", "write_empty_chunks": True})
-        return ArraySpec(
-            (*self.grid, 2), UInt64(endianness="little"), ABSENT, config, default_buffer_prototype()
-        )
-
-    @cached_property
-    def _transform(self) -> ChunkTransform:
-        return ChunkTransform(codecs=evolve_codecs(self.codecs, self._spec))
-
-    def _damaged(self, why: object) -> ChunkDecodeError:
-        return ChunkDecodeError(f"codec 'sharding_indexed': the index{named_chunk()} is damaged: {why}")

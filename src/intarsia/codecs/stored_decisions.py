@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import zarr
@@ -33,14 +33,13 @@ from intarsia.codecs.codec_path import (
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import (
-    Grid,
     Index,
     at_position,
     current_position,
     inner_position,
     switch_pipeline_for,
 )
-from intarsia.codecs.decisions import Decision, DecisionLike, MaskPerChunk, named_decisions, parse_decision
+from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, DecisionLike, MaskPerChunk, parse_decision
 from intarsia.codecs.pad import PadCodec
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import bytes_before, read_parts, stored_indices
@@ -137,7 +136,12 @@ def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Deci
         outer = [each for each in find_codecs(array, PURPOSE) if not each.nested]
         matches = [each for each in outer if _matches(codec, each)]
         if not matches:
-            _refuse(codec, outer[0].codec)
+            raise CodecConfigurationError(
+                f"cannot {PURPOSE}: the array has {outer[0].codec}, but {codec} was given.\n"
+                "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
+                "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: "
+                "intarsia.recode"
+            )
         for each in matches:
             levels.append((each.codec.named, _as_opened(codec, each).named))
             decision = each.codec.effective_decision(each.spec) if decision is None else decision
@@ -158,38 +162,26 @@ def _matches(codec: ConditionalCodec, own: CodecPath) -> bool:
     return same_bits and all(a and b and a.decodes_like(b) for a, b in pairs)
 
 
-def _refuse(codec: ConditionalCodec, own: ConditionalCodec) -> NoReturn:
-    raise CodecConfigurationError(
-        f"cannot {PURPOSE}: the codec that was given has {_configuration(codec)}, but that of the array "
-        f"has {_configuration(own)}.\n"
-        "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
-        "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: intarsia.recode"
-    )
-
-
-def _configuration(codec: ConditionalCodec) -> str:
-    return f"header_bits {codec.header_bits} and codecs {json.dumps(_as_json(codec))}"
-
-
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
     """Raise unless the array has a codec that can follow this decision."""
-    codecs = find_codecs(array, PURPOSE)  # its error says what the array has instead
+    outer = [each for each in find_codecs(array, PURPOSE) if not each.nested]
     plan = decision.decision if isinstance(decision, decisions.OtherLevels) else decision
-    if isinstance(plan, MaskPerChunk):
-        _check_plan(plan, array, [each for each in codecs if not each.nested])
+    if isinstance(plan, MaskPerChunk) and len(outer) > 1:
+        raise CodecConfigurationError(
+            f"the array has {len(outer)} conditional codecs, but a plan of bitmasks is for one"
+        )
 
 
 def _name_of(decision: Decision | None) -> str | None:
     """The name by which an array can remember a decision."""
     if decision is None:
         return None
-    named = named_decisions()
-    name = next((name for name, other in named.items() if other == decision), None)
+    name = next((name for name, other in NAMED_DECISIONS.items() if other == decision), None)
     if name is None:
         raise CodecConfigurationError(
             f"the decision {decision} cannot be remembered: attributes are JSON, which cannot hold "
             "functions, bitmasks or settings, so nobody who opens the array would know them.\n"
-            f"  Remember one that has a name: {', '.join(sorted(named))}"
+            f"  Remember one that has a name: {', '.join(NAMED_DECISIONS)}"
         )
     return name
 
@@ -242,37 +234,16 @@ def decision_of(array: zarr.Array[Any]) -> Decision | None:
     return first.codec.effective_decision(first.spec)
 
 
-def _check_plan(plan: MaskPerChunk, array: zarr.Array[Any], paths: list[CodecPath]) -> None:
-    """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
-    if len(paths) > 1:
-        raise CodecConfigurationError(
-            f"the array has {len(paths)} conditional codecs, but a plan of bitmasks is for one"
-        )
-    shape, codecs = paths[0].grid_shape(array), len(paths[0].codec.codecs)
-    covered = plan.masks.shape
-    if len(covered) != len(shape) or any(n < m for n, m in zip(covered, shape, strict=True)):
-        raise CodecConfigurationError(
-            f"the plan has bitmasks for a chunk grid of {covered}, but that of the array is {shape}"
-        )
-    largest = int(plan.masks.max()) if plan.masks.size else 0
-    if largest >> codecs:
-        raise CodecConfigurationError(
-            f"the plan has the bitmask {largest:#b}, but the array has only {codecs} nested codecs"
-        )
-
-
-def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = None) -> T:
+def extend_codecs[T](array: T, codecs: Iterable[CodecLike]) -> T:
     """Add nested `codecs` to the `conditional` codec of `array`, and return a handle that knows them.
 
     They come after the existing ones. Chunks stay as they are and can still be read: their bits for the new
     codecs are 0. The header of a chunk must have bits to spare, because its length cannot change any more
     (set `header_bits` when you create the array). Only zarr.json is written, once. Handles that were opened
-    before do not know the new codecs, and cannot read chunks that use them. The decision is kept; if several
-    codecs had their own, give it again.
+    before do not know the new codecs, and cannot read chunks that use them. The decision is kept.
 
-    If an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the result
-    of `masks`. The array may be plain, nullable or logical; in a logical array, all members with a
-    `conditional` codec get the new codecs, one after another.
+    The array must have only one such codec, apart from those nested in it. It may be plain, nullable or
+    logical; in a logical array, all members with a `conditional` codec get the new codecs, one after another.
 
     >>> import zarr
     >>> from intarsia.codecs import ConditionalCodec, masks, with_decision
@@ -286,90 +257,63 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     [1, 2]
     """
     added = list(codecs)
-    kind: Any = array
-    if hasattr(kind, "regions"):  # a logical array
-        members = list(deciding_members(kind, EXTENDING).values())
-        documents = [_extended_document(member, added, at) for member in members]  # all are checked first
-        for member, document in zip(members, documents, strict=True):
-            _write_document(member, document)
-        return copy.copy(array)  # opens the members again
-    if hasattr(kind, "zarr_array"):  # a nullable array is a view of that one
-        fresh: Any = copy.copy(array)
-        fresh.zarr_array = extend_codecs(kind.zarr_array, added, at=at)
-        return cast("T", fresh)
-    extended: Any = _write_document(kind, _extended_document(kind, added, at))
-    return cast("T", extended)
+    arrays = deciding_arrays(array, EXTENDING)
+    documents = [_extended_metadata(each, added) for each in arrays]  # all are checked first
+    extended = [_write_metadata(each, new) for each, new in zip(arrays, documents, strict=True)]
+    if isinstance(array, zarr.Array):
+        return cast("T", extended[0])
+    fresh: Any = copy.copy(array)  # a logical array, which opens the members again
+    if hasattr(fresh, "zarr_array"):  # a nullable array is a view of that one
+        fresh.zarr_array = extended[0]
+    return cast("T", fresh)
 
 
 EXTENDING = "add nested codecs"
 
 
-def _extended_document(array: zarr.Array[Any], added: list[CodecLike], at: str | None) -> dict[str, Any]:
-    """The zarr.json of an array with more nested codecs, checked as if the array were opened with it."""
+def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV3Metadata:
+    """The metadata of an array with more nested codecs, checked as if the array were opened with it."""
     if array.read_only:
         raise ReadOnlyError(f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'")
-    chosen = _choose_codec(array, at)
-    codec = chosen.codec
-    _check_room(codec, len(added))
-    extended = ConditionalCodec(
-        codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
-    )
-    stored = sync((array.store_path / "zarr.json").get(default_buffer_prototype()))
-    if stored is None:
-        raise CodecConfigurationError(f"cannot {EXTENDING}: the array at {array.store_path} no longer exists")
-    document: dict[str, Any] = json.loads(stored.to_bytes())
-    nested = _object_at(document, chosen.path)["configuration"]["codecs"]
-    if nested != _as_json(codec):
+    outer = [each for each in find_codecs(array, EXTENDING) if not each.nested]
+    own, codec = outer[0], outer[0].codec
+    if len(outer) > 1:
         raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
-            "array again"
+            f"cannot {EXTENDING}: the array has {len(outer)} conditional codecs, and it is not clear which "
+            "one is meant"
         )
-    nested += _as_json(_as_opened(extended, chosen))[
-        len(nested) :
-    ]  # some codecs take a setting from the data
-    ArrayV3Metadata.from_dict(copy.deepcopy(document))
-    return document
-
-
-def _write_document(array: zarr.Array[Any], document: dict[str, Any]) -> zarr.Array[Any]:
-    """Write zarr.json, and return the array as it is then, with its run-time options."""
-    content = default_buffer_prototype().buffer.from_bytes(json.dumps(document, indent=2).encode())
-    sync((array.store_path / "zarr.json").set(content))
-    fresh = zarr.open_array(array.store_path, mode="r+", zarr_format=3)
-    metadata: Any = array.metadata
-    carried = runtime_options.options_of(metadata.codecs)
-    if sum(not each.nested for each in find_codecs(array, EXTENDING)) > 1:
-        carried = replace(carried, decision=None)  # each may have its own, but an array has one
-    return runtime_options.options_in(array.async_array.config).over(carried).on(fresh)
-
-
-def _choose_codec(array: zarr.Array[Any], at: str | None) -> CodecPath:
-    """The codec that is meant."""
-    candidates = {each.path: each for each in find_codecs(array, EXTENDING)}
-    if at is None and len(candidates) == 1:
-        return next(iter(candidates.values()))
-    if at not in candidates:
-        reason = "say which one is meant" if at is None else f"there is none at {at!r}"
-        raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the array has {len(candidates)} conditional codecs, and {reason}.\n"
-            f"  Give at= one of {', '.join(map(repr, candidates))}"
-        )
-    return candidates[at]
-
-
-def _check_room(codec: ConditionalCodec, added: int) -> None:
-    count = len(codec.codecs) + added
+    count = len(codec.codecs) + len(added)
     if count > codec.header_bits:
         raise CodecConfigurationError(
             f"cannot {EXTENDING}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
             "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
             f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
         )
+    known: Any = array.metadata
+    stored: Any = zarr.open_array(array.store_path, mode="r").metadata
+    if stored.codecs != known.codecs:
+        raise CodecConfigurationError(
+            f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
+            "array again"
+        )
+    extended = ConditionalCodec(
+        codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
+    )
+    document = json.loads(json.dumps(stored.to_dict()))
+    nested = _object_at(document, own.path)["configuration"]["codecs"]
+    opened = _as_opened(extended, own).codecs[len(nested) :]
+    nested += [each.to_dict() for each in opened]
+    return ArrayV3Metadata.from_dict(document)
 
 
-def _as_json(codec: ConditionalCodec) -> Any:
-    """The nested codecs as they are in zarr.json."""
-    return json.loads(json.dumps([nested.to_dict() for nested in codec.codecs]))
+def _write_metadata(array: zarr.Array[Any], metadata: ArrayV3Metadata) -> zarr.Array[Any]:
+    """Write zarr.json, and return the array as it is then, with its run-time options."""
+    document = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+    sync((array.store_path / "zarr.json").set(document))
+    before: Any = array.metadata
+    options = runtime_options.options_in(array.async_array.config)
+    fresh = zarr.open_array(array.store_path, mode="r+")
+    return options.over(runtime_options.options_of(before.codecs)).on(fresh)
 
 
 def _object_at(document: Any, path: str) -> Any:
@@ -466,12 +410,10 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     """
     paths = find_codecs(array, READING)
     bitmasks = {own.path: np.ma.masked_all(own.grid_shape(array), _dtype(own.codec)) for own in paths}
-    metadata: Any = array.metadata
-    grid = Grid.of(metadata)
     read_one = _reader_of_headers(array, paths) or _read_whole
 
     def read(index: Index) -> list[Bitmask]:
-        return read_one(StoredChunk.of(array, grid, index))
+        return read_one(StoredChunk.of(array, index))
 
     with ThreadPoolExecutor(zarr.config.get("async.concurrency")) as pool:
         for found in pool.map(read, stored_indices(array)):

@@ -26,7 +26,7 @@ from intarsia.codecs.runtime_options import RuntimeOptions, config_of, options_i
 from intarsia.display import codecs_text, one_line
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
-from intarsia.errors import MemberError, MetadataError
+from intarsia.errors import CodecConfigurationError, MemberError, MetadataError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import is_nullable, member_dtype_fits, type_text, values_dtype
 
@@ -167,14 +167,14 @@ class EngineMember(PreparedMember):
             self.chunk_shape = tuple(codec.chunk_shape)
             per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
             self.grid = tuple(a * b for a, b in zip(self.object_grid, per_shard, strict=True))
-            self.shards = Shards(codec, per_shard)
+            try:
+                self.shards = Shards(codec, per_shard)
+            except CodecConfigurationError:
+                raise _ObstacleError("index codecs other than bytes and crc32c") from None
             spec = self._spec(self.chunk_shape)
             codecs = evolve_codecs(codec.codecs, spec)
         if prod(self.grid) > MAX_CHUNKS:
             raise _ObstacleError("more chunks than can be numbered")
-        if self.shards is not None:
-            form = self.shards.form
-            self._usable("an index codec", lambda: form.nbytes)
         self.decoder = self._usable("a codec", partial(Decoder, codecs, spec))
         self._codecs, self._chunk_spec = codecs, spec
         encoding: Any = self.metadata.chunk_key_encoding

@@ -4,11 +4,10 @@ A process that dies may leave an index half changed. This says what of it can be
 """
 
 import os
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,18 +40,11 @@ def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
         yield batch
 
 
-@contextmanager
-def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
+def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> AbstractContextManager[int | None]:
     """The file at `path` with some chunks locked, so that nobody replaces it; None if there is none."""
-    while True:
-        with files.open_existing(path, write=write) as fd:
-            if fd is None:
-                yield None
-                return
-            with lock_chunks(fd, first, last, exclusive=write):
-                if files.is_current(fd, path):
-                    yield fd
-                    return
+    return files.hold_existing(
+        path, partial(lock_chunks, first=first, last=last, exclusive=write), write=write
+    )
 
 
 def read_chunks(
@@ -140,9 +132,6 @@ WORTH_ALLOCATING = 64 << 10
 """From this size on, it pays to have the file system allocate a slot before it is written: the write then
 holds the file's own lock for a shorter time."""
 
-MAX_DOUBLINGS = 4
-"""How often the pause of a writer that came too late doubles: up to some fifteen encodings."""
-
 
 @dataclass(frozen=True)
 class SlotWrite:
@@ -176,14 +165,11 @@ def write_slots(
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # the stored bytes that the updates were merged with
-    seconds, forestalled, paused = 0.0, 0, False
 
-    def merge(stored: dict[int, bytes | None]) -> float:
-        begin = time.monotonic()
+    def merge(stored: dict[int, bytes | None]) -> None:
         for number, write in updates.items():
             if number not in merged or merged[number] != stored[number]:
                 encoded[number], merged[number] = write.encode(stored[number]), stored[number]
-        return time.monotonic() - begin
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
@@ -199,15 +185,14 @@ def write_slots(
                     break
         if fd is not None and slots is None:
             if not restore(path, settings):
-                raise SlotsGoneError(_gone(path, settings))
+                raise SlotsGoneError(
+                    f"the shard {path} does not have {settings.new.copies} slots of {settings.new.slot} "
+                    "bytes per chunk: it was written without intarsia.shards.slotted, or otherwise. "
+                    "Nothing was written.\n"
+                    "  Stop the program that writes it, then intarsia.shards.reslot(array)"
+                )
             continue
-        if merged and not paused:
-            # If many writers replace parts of one chunk, all but one of them would otherwise encode in vain,
-            # again and again. So one that came too late pauses for a few encodings, more of them each time.
-            forestalled, paused = forestalled + 1, True
-            time.sleep(random.uniform(0, seconds * 2 ** min(forestalled, MAX_DOUBLINGS)))
-            continue  # with the bytes that are stored by now
-        seconds, paused = merge(stored), False
+        merge(stored)
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
@@ -226,17 +211,6 @@ def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[i
         return None
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
     return _Slots(path, fd, settings, layout, entries)
-
-
-def _gone(path: Path, settings: SlotSettings) -> str:
-    slots = (
-        f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes per chunk"
-    )
-    return (
-        f"the shard {path} does not have {slots}: it was written without intarsia.shards.slotted, or with "
-        "other settings, and writing into it would harm other chunks. Nothing was written.\n"
-        "  Stop the program that writes it without slots, then give it slots: intarsia.shards.reslot(array)"
-    )
 
 
 @dataclass(frozen=True)

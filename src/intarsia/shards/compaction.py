@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
@@ -158,6 +159,10 @@ class _Compacting:
             return True
 
 
+type Recoded = dict[tuple[int, bytes], bytes | None]
+"""The new bytes of chunks, or None, by their number and a digest of their stored bytes."""
+
+
 @dataclass(frozen=True)
 class Recoding:
     """Encodes the chunks of one array again, by the array's decision.
@@ -169,47 +174,40 @@ class Recoding:
     sharded: ShardedArray
     """The array, with the decision that the chunks are to follow."""
 
-    def prepare(self, path: Path) -> dict[int, tuple[bytes, bytes | None]]:
-        """For each chunk of a shard, a digest of its stored bytes, and its new bytes or None if it stays."""
+    def prepare(self, path: Path) -> Recoded:
+        """The chunks of a shard, encoded again as they are stored now."""
         sharded = self.sharded
+        recoded: Recoded = {}
 
-        def prepared(number: int) -> tuple[bytes, bytes | None] | None:
-            try:
-                stored = read_chunks(path, sharded.index, [number], sharded.layouts) or {}
-            except ChunkDecodeError:
-                return None
-            return (_digest(stored[number]), self._recode(path, number, stored[number])) if stored else None
+        def prepare(number: int) -> None:
+            with suppress(ChunkDecodeError):
+                for stored in (read_chunks(path, sharded.index, [number], sharded.layouts) or {}).values():
+                    self._recode(path, number, stored, recoded)
 
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="intarsia-compact") as pool:
-            all_prepared = pool.map(prepared, range(sharded.index.chunks))
-            return {number: made for number, made in enumerate(all_prepared) if made is not None}
+            list(pool.map(prepare, range(sharded.index.chunks)))
+        return recoded
 
-    def replacements(
-        self, shard: LockedShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
-    ) -> dict[int, bytes]:
+    def replacements(self, shard: LockedShard, lengths: dict[int, int], recoded: Recoded) -> dict[int, bytes]:
         """The new bytes of those chunks of a held shard that change."""
         replaced = {}
         for number, length in lengths.items():
             if shard.torn[number]:
                 continue
             stored = bytes(read_exactly(shard.fd, int(shard.table[number, 0]), length))
-            digest, new = prepared.get(number, (b"", None))
-            if digest != _digest(stored):
-                new = self._recode(shard.path, number, stored)
+            new = self._recode(shard.path, number, stored, recoded)
             if new is not None:
                 replaced[number] = new
         return replaced
 
-    def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
-        """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
-        sharded, spec = self.sharded, self.sharded.chunk_spec
-        data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
-        try:
-            new = ChunkWalk(redecide_chunk).through(sharded.inner_codecs, data, spec, locate)
-        except ChunkDecodeError:
-            return None
-        return None if new is None else new.to_bytes()
-
-
-def _digest(stored: bytes) -> bytes:
-    return hashlib.blake2b(stored, digest_size=16).digest()
+    def _recode(self, path: Path, number: int, stored: bytes, recoded: Recoded) -> bytes | None:
+        """The chunk's new bytes, unless they are known; None if it stays as it is, as damaged chunks do."""
+        key = number, hashlib.blake2b(stored, digest_size=16).digest()
+        if key not in recoded:
+            sharded, spec = self.sharded, self.sharded.chunk_spec
+            data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
+            walk, new = ChunkWalk(redecide_chunk), None
+            with suppress(ChunkDecodeError):
+                new = walk.through(sharded.codec.codecs, data, spec, locate)
+            recoded[key] = None if new is None else new.to_bytes()
+        return recoded[key]

@@ -5,8 +5,8 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +41,28 @@ def open_existing(path: Path, *, write: bool) -> Iterator[int | None]:
         yield fd
     finally:
         close_file(fd)
+
+
+@contextmanager
+def hold_existing(
+    path: Path, lock: Callable[[int], AbstractContextManager[None]], *, write: bool
+) -> Iterator[int | None]:
+    """The file at `path`, locked, so that nobody replaces it; None if there is none.
+
+    >>> from intarsia.shards.locks import lock_out_writers
+    >>> with hold_existing(Path("no-such-shard"), lock_out_writers, write=True) as fd:
+    ...     fd is None
+    True
+    """
+    while True:
+        with open_existing(path, write=write) as fd:
+            if fd is None:
+                yield None
+                return
+            with lock(fd):
+                if is_current(fd, path):
+                    yield fd
+                    return
 
 
 def is_current(fd: int, path: Path) -> bool:

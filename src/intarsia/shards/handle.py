@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.codecs import ShardingCodec
 
 from intarsia import _compat
 from intarsia.codecs.codec_path import stored_spec
@@ -21,8 +21,8 @@ from intarsia.shards import files
 from intarsia.shards.inner_codecs import inner_chunk_bound
 from intarsia.shards.locks import local_root, refuse_network
 from intarsia.shards.replace_shard import lock_shard, reslot_file
-from intarsia.shards.sharding import OURS, SlottedSharding
-from intarsia.shards.slots import SlotIndex, SlotLayout, in_array_axes
+from intarsia.shards.sharding import SlottedSharding
+from intarsia.shards.slots import SlotIndex, SlotLayout
 
 type AnyArray = zarr.Array[Any]
 
@@ -36,8 +36,8 @@ def slotted(
     costs no more than that chunk. The metadata stays as it is, and every reader sees an ordinary shard. The
     array must be sharded and in a local directory, and its inner codecs must bound the size of an encoded
     chunk: use no compressor, or put it into a `conditional` codec with any decision, because a chunk that
-    would not fit its slot is then stored raw. Inner chunks may be shards themselves, or nullable data, and
-    `transpose` may come before the shard. For a nullable array, give its `zarr_array`.
+    would not fit its slot is then stored raw. Inner chunks may be shards themselves, or nullable data; for
+    a nullable array, give its `zarr_array`.
 
     A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
     old value. Once rewritten, it takes twice the space. `safe_readers=False` gives it one slot: then another
@@ -63,17 +63,16 @@ def slotted(
     codec = SlottedSharding.of(
         sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
     )
-    # Raises unless the size of encoded chunks is bounded.
-    codec.after_transposes(sharded.transposes).slot_settings(sharded.shard_spec)
-    metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
+    codec.slot_settings(sharded.shard_spec)  # raises unless the size of encoded chunks is bounded
+    metadata = replace(sharded.metadata, codecs=(codec,))
     result = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
     pipeline = result.codec_pipeline
-    own = isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding)
-    if not (own and pipeline.supports_partial_encode):
+    if not isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(pipeline).__name__} would write every shard of this array as a whole: "
-            "it brings its own sharding, or cannot write parts of shards after a transpose.\n"
-            f"  Call intarsia.shards.slotted with one of ours: {OURS}. Others can read what it writes"
+            "it brings its own sharding.\n  Call intarsia.shards.slotted with one of zarr's or ours: "
+            "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'}). Others can "
+            "read what it writes"
         )
     return zarr.Array(result)
 
@@ -141,8 +140,7 @@ def reslot(
     if safe_readers is None:
         safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    slots = SlottedSharding.of(codec, safe_readers=safe_readers).after_transposes(sharded.transposes)
-    settings = slots.slot_settings(sharded.shard_spec)
+    settings = SlottedSharding.of(codec, safe_readers=safe_readers).slot_settings(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]
     changed = 0
     for done, path in enumerate(shards):
@@ -181,11 +179,10 @@ class ShardedArray:
                 "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)",
                 command="To copy it into shards: intarsia convert STORE NEW_STORE --shards …",
             )
-        *before, last = codecs
-        if not isinstance(last, ShardingCodec) or not all(isinstance(c, TransposeCodec) for c in before):
+        if len(codecs) > 1:
             raise SlotsUnsupportedError(
-                f"the array {self.array.path!r} has codecs around its shards. Slots need filters and "
-                "compressors inside the shards; only 'transpose' may come before them"
+                f"the array {self.array.path!r} has codecs around its shards. Slots need all filters and "
+                "compressors, also 'transpose', inside the shards"
             )
         if not _compat.is_regular(metadata.chunk_grid):
             raise SlotsUnsupportedError(
@@ -199,25 +196,11 @@ class ShardedArray:
         return self.array.metadata
 
     @cached_property
-    def transposes(self) -> tuple[Codec, ...]:
-        """The codecs before the shard."""
-        return self.metadata.codecs[:-1]
-
-    @cached_property
     def codec(self) -> ShardingCodec:
         """The array's sharding, as in zarr.json."""
-        codec = self.metadata.codecs[-1]
+        codec = self.metadata.codecs[0]
         assert isinstance(codec, ShardingCodec)
         return codec
-
-    @cached_property
-    def _seen(self) -> tuple[ShardingCodec, tuple[int, ...] | None]:
-        return in_array_axes(self.transposes, self.codec)
-
-    @property
-    def inner_codecs(self) -> tuple[Codec, ...]:
-        """The codecs that encode an inner chunk, in the array's axes."""
-        return self._seen[0].codecs
 
     @cached_property
     def shard_spec(self) -> _compat.ArraySpec:
@@ -228,19 +211,18 @@ class ShardedArray:
     @cached_property
     def chunk_spec(self) -> _compat.ArraySpec:
         """What zarr tells codecs about one inner chunk of this array."""
-        return replace(self.shard_spec, shape=self._seen[0].chunk_shape)
+        return replace(self.shard_spec, shape=self.codec.chunk_shape)
 
     @cached_property
     def index(self) -> SlotIndex:
         """How the shards store their index."""
-        codec, axes = self._seen
-        return SlotIndex.in_array(codec, self.shard_spec.shape, axes)
+        return SlotIndex.of(self.codec, self.shard_spec.shape)
 
     @cached_property
     def layouts(self) -> tuple[SlotLayout, ...]:
         """The possible layouts of a shard with slots; none if the size of chunks is not bounded."""
         try:
-            bound = inner_chunk_bound(self.inner_codecs, self.chunk_spec)
+            bound = inner_chunk_bound(self.codec.codecs, self.chunk_spec)
         except NoSlotBoundError:
             return ()
         return SlotLayout(self.index, bound, 1), SlotLayout(self.index, bound, 2)
@@ -248,7 +230,7 @@ class ShardedArray:
     @cached_property
     def transform(self) -> _compat.ChunkTransform:
         """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
-        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(self.inner_codecs, self.chunk_spec))
+        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(self.codec.codecs, self.chunk_spec))
 
     @cached_property
     def directory(self) -> Path:
@@ -274,4 +256,4 @@ class ShardedArray:
         """Says where in the whole array an inner chunk is, given its shard's path or index and its number."""
         outer = partial(self._grid.position_of, shard, self.shard_spec, ())
         place = self.index.coordinates(number)
-        return partial(inner_position, outer, place, self.chunk_spec, self.inner_codecs)
+        return partial(inner_position, outer, place, self.chunk_spec, self.codec.codecs)

@@ -1,21 +1,16 @@
-"""What slots need from the codecs of an inner chunk: its largest size, and its place."""
+"""What slots need from the codecs of an inner chunk: its largest size."""
 
 import math
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Any, Self, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia._compat import chunk_is_empty, morton_order_coords
 from intarsia.codecs.codec_path import MultiPartCodec
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import at_position, current_position, inner_position, names_chunks
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 
@@ -95,64 +90,3 @@ def _unbounded(codec: Codec) -> str:
         f"codec {name!r} may enlarge a chunk by an unlimited amount, so no slot is certain to be large "
         f"enough.\n  {way_out}"
     )
-
-
-def with_chunk_positions(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The same codecs, except that those inside nested shards are told which chunk they work on.
-
-    >>> from zarr.codecs import BytesCodec
-    >>> inner = [BytesCodec(), ConditionalCodec(codecs=["zstd"])]
-    >>> type(with_chunk_positions([ShardingCodec(chunk_shape=(2,), codecs=inner)])[0]).__name__
-    'NestedShard'
-    """
-    return tuple(
-        NestedShard.of(codec) if isinstance(codec, ShardingCodec) and names_chunks(codec) else codec
-        for codec in codecs
-    )
-
-
-class NestedShard(ShardingCodec):
-    """A shard that is an inner chunk of another one, and tells its codecs which chunk they work on.
-
-    It does its work in the calling thread. The outer shard waits for it in a thread that others share, so it
-    must not need another one.
-    """
-
-    @classmethod
-    def of(cls, codec: ShardingCodec) -> Self:
-        """The same sharding, at all depths."""
-        same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
-        return cls(**same | {"codecs": with_chunk_positions(codec.codecs)})
-
-    def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
-        index, spec, transform = self._inside(shard_spec)
-        chunks = {}
-        for position in morton_order_coords(index.grid):
-            with self._at(position, spec):
-                chunk = shard_array[self._box(position)]
-                encoded = None if chunk_is_empty(chunk, spec) else transform.encode_chunk(chunk, spec)
-            if encoded is not None:
-                chunks[position] = encoded
-        return index.join(chunks) if chunks else None
-
-    def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
-        index, spec, transform = self._inside(shard_spec)
-        dtype = shard_spec.dtype.to_native_dtype()
-        out = shard_spec.prototype.nd_buffer.create(
-            shape=shard_spec.shape, dtype=dtype, order=shard_spec.order, fill_value=shard_spec.fill_value
-        )
-        for position, chunk in index.split(shard_bytes).items():
-            with self._at(position, spec):
-                out[self._box(position)] = transform.decode_chunk(chunk, spec)
-        return out
-
-    def _inside(self, shard_spec: ArraySpec) -> tuple[ShardIndex, ArraySpec, Any]:
-        """The index, and for its chunks what zarr tells codecs about them, and their coder."""
-        index, spec = ShardIndex.of(self, shard_spec.shape), replace(shard_spec, shape=self.chunk_shape)
-        return index, spec, self._get_inner_chunk_transform(shard_spec)
-
-    def _box(self, position: tuple[int, ...]) -> tuple[slice, ...]:
-        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(position, self.chunk_shape, strict=True))
-
-    def _at(self, position: tuple[int, ...], spec: ArraySpec) -> AbstractContextManager[None]:
-        return at_position(partial(inner_position, current_position.get(), position, spec, self.codecs))

@@ -55,20 +55,15 @@ class LockedShard:
 @contextlib.contextmanager
 def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[LockedShard | None]:
     """Hold the shard at `path` against all writers, and clear up after dead ones; None if there is none."""
-    while True:
-        with files.open_existing(path, write=True) as fd:
-            if fd is None:
-                yield None
-                return
-            with lock_out_writers(fd):
-                if not files.is_current(fd, path):
-                    continue
-                files.clear_leftovers(path)
-                table = repair_index(path, fd, index, layouts)
-                nbytes = os.fstat(fd).st_size
-                repairable = is_plausible_table(index, nbytes, table, layouts)
-                yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, repairable)
-                return
+    with files.hold_existing(path, lock_out_writers, write=True) as fd:
+        if fd is None:
+            yield None
+            return
+        files.clear_leftovers(path)
+        table = repair_index(path, fd, index, layouts)
+        nbytes = os.fstat(fd).st_size
+        repairable = is_plausible_table(index, nbytes, table, layouts)
+        yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, repairable)
 
 
 def dense_layout(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:

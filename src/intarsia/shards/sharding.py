@@ -1,23 +1,23 @@
 """`sharding_indexed` that writes chunks into slots at run time; on disk it is plain Zarr sharding."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
-from zarr.abc.codec import Codec
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia import _compat
-from intarsia.codecs.base import CodecLike, in_own_thread, parse_codecs, switch_pipeline
+from intarsia.codecs.base import in_own_thread
 from intarsia.codecs.codec_path import has_conditional
 from intarsia.codecs.context import (
+    UNKNOWN,
     ChunkPosition,
     at_position,
     current_position,
@@ -28,13 +28,10 @@ from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import SlotWrite, in_batches, read_chunks, write_slots
-from intarsia.shards.inner_codecs import inner_chunk_bound, with_chunk_positions
+from intarsia.shards.inner_codecs import inner_chunk_bound
 from intarsia.shards.locks import local_root
 from intarsia.shards.replace_shard import restore_slots
-from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
-
-OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
-"""The setting for a pipeline that can write parts of a shard behind a transpose."""
+from intarsia.shards.slots import SlotIndex, SlotSettings
 
 
 @dataclass(frozen=True, init=False)
@@ -46,13 +43,10 @@ class SlottedSharding(ShardingCodec):
 
     Args:
         chunk_shape: The shape of the inner chunks.
-        codecs: The codecs of the inner chunks. Their encoded size must be bounded.
-        index_codecs: The codecs of the index.
-        index_location: Whether the index is at the `"start"` or the `"end"` of the shard.
-        subchunk_write_order: The order of the inner chunks, as in zarr's sharding codec.
+        sharding: The other arguments of zarr's sharding codec. The encoded size of chunks must be bounded.
 
     >>> import tempfile, zarr
-    >>> codec = SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    >>> codec = SlottedSharding(chunk_shape=(8,), codecs=[{"name": "bytes"}, {"name": "crc32c"}])
     >>> codec.to_dict()["name"]
     'sharding_indexed'
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -74,38 +68,23 @@ class SlottedSharding(ShardingCodec):
     any_filesystem: bool = False
     """Whether the caller vouches that no other machine writes to the file system."""
 
-    axes: tuple[int, ...] | None = None
-    """The array's axis of each axis of a shard, if this codec also does the work of transposes before it."""
-
     def __init__(
         self,
         *,
         chunk_shape: tuple[int, ...],
-        codecs: Iterable[CodecLike] = (BytesCodec(endian="little"),),
-        index_codecs: Iterable[CodecLike] = (BytesCodec(endian="little"), Crc32cCodec()),
-        index_location: Literal["start", "end"] = "end",
-        subchunk_write_order: Literal["morton", "unordered", "lexicographic", "colexicographic"] = "morton",
         safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
-        axes: tuple[int, ...] | None = None,
+        **sharding: Any,
     ) -> None:
         _compat.check_sharding()
-        if axes is not None:
-            switch_pipeline()
-        super().__init__(
-            chunk_shape=chunk_shape,
-            codecs=parse_codecs(codecs),
-            index_codecs=parse_codecs(index_codecs),
-            index_location=index_location,
-            subchunk_write_order=subchunk_write_order,
-        )
+        super().__init__(chunk_shape=chunk_shape, **sharding)
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
         object.__setattr__(self, "any_filesystem", any_filesystem)
-        object.__setattr__(self, "axes", axes)
-        # As in zarr: a cache of this instance, for each kind of shard.
+        # As in zarr: caches of this instance, for each kind of shard.
         object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
+        object.__setattr__(self, "coder", lru_cache()(self.coder))
 
     @classmethod
     def of(cls, codec: ShardingCodec, **settings: Any) -> Self:
@@ -127,7 +106,7 @@ class SlottedSharding(ShardingCodec):
                 "an inner codec of these shards works only inside an event loop, where it cannot wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
-        index = SlotIndex.in_array(self, shard_spec.shape, self.axes)
+        index = SlotIndex.of(self, shard_spec.shape)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = inner_chunk_bound(self.codecs, chunk_spec)
         decides = has_conditional(self.codecs)
@@ -136,13 +115,9 @@ class SlottedSharding(ShardingCodec):
             index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
         )
 
-    def after_transposes(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
-        """A codec that does the work of `transposes` and of this one; our pipelines ask for it.
-
-        zarr's pipelines write shards behind another codec as a whole.
-        """
-        seen, axes = in_array_axes(transposes, self)
-        return self if axes is None else replace(seen, axes=axes)
+    def coder(self, chunk_spec: ArraySpec) -> _compat.ChunkTransform:
+        """What encodes and decodes single inner chunks."""
+        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(self.codecs, chunk_spec))
 
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -214,16 +189,10 @@ class SlottedSharding(ShardingCodec):
     ) -> NDBuffer | None:
         return await in_own_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
 
-    def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> _compat.ChunkTransform:
-        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        return _compat.ChunkTransform(
-            codecs=_compat.evolve_codecs(with_chunk_positions(self.codecs), chunk_spec)
-        )
-
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
             "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
-            f"codec of its array. Only 'transpose' may come before it, and then with our pipelines: {OURS}"
+            "codec of its array"
         )
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
@@ -237,7 +206,7 @@ class _InnerChunks:
     path: Path
     settings: SlotSettings
     spec: ArraySpec
-    transform: _compat.ChunkTransform
+    coder: _compat.ChunkTransform
     locate: Callable[..., ChunkPosition]
     """Says where the chunk at some coordinates is, to codecs that ask."""
 
@@ -245,9 +214,11 @@ class _InnerChunks:
     def of(cls, codec: SlottedSharding, path: Path, shard_spec: ArraySpec) -> Self:
         """Those of the shard that is being worked on."""
         spec = replace(shard_spec, shape=codec.chunk_shape)
-        locate = partial(inner_position, current_position.get(), spec=spec, codecs=codec.codecs)
-        transform = codec._get_inner_chunk_transform(shard_spec)
-        return cls(path, codec.slot_settings(shard_spec), spec, transform, locate)
+        # zarr does not say which chunk of a nested shard it works on; that must not pass for the whole shard.
+        is_nested = any(isinstance(inner, ShardingCodec) for inner in codec.codecs)
+        shard = UNKNOWN if is_nested else current_position.get()
+        locate = partial(inner_position, shard, spec=spec, codecs=codec.codecs)
+        return cls(path, codec.slot_settings(shard_spec), spec, codec.coder(spec), locate)
 
     def at(self, coordinates: tuple[int, ...]) -> AbstractContextManager[None]:
         """Work on the chunk at these coordinates."""
@@ -266,7 +237,7 @@ class _InnerChunks:
     def decode(self, coordinates: tuple[int, ...], stored: bytes) -> NDBuffer:
         """The values of a chunk; if it is damaged, the error names the chunk and the shard."""
         try:
-            return self.transform.decode_chunk(self.spec.prototype.buffer.from_bytes(stored), self.spec)
+            return self.coder.decode_chunk(self.spec.prototype.buffer.from_bytes(stored), self.spec)
         except Exception as error:
             raise ChunkDecodeError(
                 f"inner chunk {coordinates} of the shard {self.path} is damaged: {error}"
@@ -276,14 +247,14 @@ class _InnerChunks:
         """The bytes of a chunk, which fit a slot: raw if a decision makes them too many."""
         if _compat.chunk_is_empty(chunk, self.spec):
             return None
-        encoded = self.transform.encode_chunk(chunk, self.spec)
+        encoded = self.coder.encode_chunk(chunk, self.spec)
         bound = self.settings.bound
         if encoded is None or len(encoded) <= bound.nbytes or bound.fixed:
             return encoded
         # A decision of the array comes before those of its codecs, at any depth.
         options = replace(options_in(self.spec.config), decision=NeverApply())
         raw_spec = replace(self.spec, config=with_options(self.spec.config, options))
-        return self.transform.encode_chunk(chunk, raw_spec)
+        return self.coder.encode_chunk(chunk, raw_spec)
 
 
 def _file_of(store_path: Any, *, write: bool = False) -> Path:

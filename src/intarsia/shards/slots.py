@@ -3,19 +3,15 @@
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from zarr.abc.codec import Codec
-from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
-from intarsia.codecs.context import to_array_axes
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, is_absent
-from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound
 
 PARKED = np.uint64(1 << 62)
@@ -57,30 +53,6 @@ def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
     return numbers.reshape(grid)
 
 
-def in_array_axes[T: ShardingCodec](
-    transposes: Sequence[Codec], codec: T
-) -> tuple[T, tuple[int, ...] | None]:
-    """The sharding that the array sees through `transposes`, and which of its axes each axis of a shard is.
-
-    Every chunk of the transposed shard is a transposed chunk of the shard. So dividing the shard in the
-    array's axes and transposing the chunks gives the same; only the index has them in another order.
-
-    >>> from zarr.codecs import TransposeCodec
-    >>> sharding = ShardingCodec(chunk_shape=(2, 3, 4))
-    >>> seen, axes = in_array_axes([TransposeCodec(order=(2, 0, 1))], sharding)
-    >>> seen.chunk_shape, [type(codec).__name__ for codec in seen.codecs], axes
-    ((3, 4, 2), ['TransposeCodec', 'BytesCodec'], (2, 0, 1))
-    """
-    if not transposes:
-        return codec, None
-    axes = tuple(range(len(codec.chunk_shape)))
-    for transpose in transposes:
-        assert isinstance(transpose, TransposeCodec)
-        axes = tuple(axes[axis] for axis in transpose.order)
-    shape = to_array_axes(codec.chunk_shape, axes)
-    return replace(codec, chunk_shape=shape, codecs=(*transposes, *codec.codecs)), axes
-
-
 @dataclass(frozen=True)
 class SlotIndex(ShardIndex):
     """An index whose entries can be rewritten in place: plain numbers, perhaps with a crc32c.
@@ -92,37 +64,13 @@ class SlotIndex(ShardIndex):
     (8, 132, 2, (1, 1))
     """
 
-    axes: tuple[int, ...] | None = None
-    """The axis of the array that each axis of the grid is, if the shard has them in another order."""
-
-    def __post_init__(self) -> None:
-        if not self.is_plain:
-            names = [codec.to_dict().get("name") for codec in self.codecs]
-            raise SlotsUnsupportedError(
-                f"the index of these shards goes through {names}; entries can be rewritten in place only if "
-                "its index_codecs are 'bytes', or 'bytes' and 'crc32c'"
-            )
-
-    @classmethod
-    def in_array(
-        cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None
-    ) -> Self:
-        """Like `of`, but both shapes are in the array's axes."""
-        index = cls.of(codec, shard_shape)
-        if axes is None:
-            return index
-        return replace(index, grid=tuple(index.grid[axis] for axis in axes), axes=axes)
-
     def number(self, coordinates: tuple[int, ...]) -> int:
-        """The number of an inner chunk, given its coordinates in the array's axes."""
-        if self.axes is not None:
-            coordinates = tuple(coordinates[axis] for axis in self.axes)
+        """The number of an inner chunk, given its coordinates."""
         return int(chunk_numbers(self.grid)[coordinates])
 
     def coordinates(self, number: int) -> tuple[int, ...]:
-        """The coordinates in its shard of the chunk with this number, in the array's axes."""
-        inside = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
-        return inside if self.axes is None else to_array_axes(inside, self.axes)
+        """The coordinates in its shard of the chunk with this number."""
+        return tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
 
     def positions(self, numbers: Sequence[int] | None) -> np.ndarray[Any, np.dtype[np.intp]]:
         """The entries of the stored index that belong to the chunks with these numbers, or to all."""

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
-from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.codecs import BytesCodec
 
 import intarsia
 from intarsia import parallel
@@ -245,20 +245,6 @@ def test_the_workers_recode(client, repo):
     assert array.region_at((0, 60)).codec_names == "gzip"
     assert seen[0][0] == 0
     assert seen[-1][0] == seen[-1][1] > 0
-
-
-def test_the_workers_rewrite(client, repo):
-    session = repo.writable_session("main")
-    codecs = [BytesCodec(), intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()])]
-    z = zarr.create(store=session.store, path="z", shape=40_000, chunks=1000, dtype="u1", codecs=codecs)
-    z[:] = 7
-    done = intarsia.codecs.rewrite(z, "compress_if_smaller", client=client)
-    assert (done.chunks, done.rewritten) == (40, 40)
-    assert done.bytes_after < done.bytes_before / 10
-    session.commit("rewritten")
-    stored = zarr.open_array(repo.readonly_session("main").store, path="z")
-    assert (stored[:] == 7).all()
-    assert (intarsia.codecs.masks(stored) == 1).all()
 
 
 def length(encoded):
