@@ -422,11 +422,6 @@ def storage_path(storage: icechunk.Storage) -> str | None:
         raise _lacks("icechunk", error) from error
 
 
-def storage_in_memory(storage: icechunk.Storage) -> bool:
-    """Whether a storage is memory of this process, which pickled sessions lose."""
-    return _storage_fields(storage).get("type") == "in-memory"
-
-
 def storage_text(storage: icechunk.Storage) -> str:
     """Where a storage is, for messages."""
     fields = _storage_fields(storage)
