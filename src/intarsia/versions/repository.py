@@ -335,11 +335,7 @@ def _filter_warnings() -> None:
 
 def _s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """S3 and its relatives."""
-    arguments = s3_options(options)
-    explicit = ("access_key_id", "anonymous", "get_credentials")
-    if not any(arguments.get(name) for name in explicit):
-        arguments["from_env"] = True
-    return icechunk.s3_storage(bucket=bucket, prefix=prefix, **arguments)
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix, **s3_options(options))
 
 
 def _gs(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
