@@ -343,6 +343,7 @@ def _with_more(
                 existing = {**containers_of(repo), **added}
                 config = _config_with(repo, existing, _grants_of(repo), more, secrets=False)
                 repo.reopen(config=config).save_config()
+            if added.keys() <= containers_of(repo).keys():  # nobody has saved without them since
                 break
         else:
             raise RepositoryError(

@@ -113,19 +113,14 @@ class Commit:
         base = since or session.snapshot_id
         try:
             return self._in_time(session)
-        except icechunk.ConflictError:
-            # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
-            # another attempt would commit twice.
-            snapshot_id = self.find(base)
-            if snapshot_id is None:
-                raise
         except icechunk.IcechunkError as error:
             try:
                 snapshot_id = self.find(base)
-            except icechunk.IcechunkError:
-                snapshot_id = None  # the storage cannot tell either: the first error says why
+            except icechunk.IcechunkError as unknown:
+                # Those who were faster may be ourselves. If that cannot be determined, this must not pass as
+                # a conflict: another attempt would commit twice. Other errors say why the storage is silent.
+                raise unknown if isinstance(error, icechunk.ConflictError) else error from None
             if snapshot_id is None:
-                error.add_note(f"while committing to branch {self.branch!r} of {describe(self.repo)}")
                 raise
         return snapshot_id
 
@@ -207,7 +202,7 @@ def commit_with_retries(
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
                 # A commit that conflicts has written everything but the branch; looking first is cheaper.
                 moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
-                changed = prepared.rebase() if moved else []
+                changed = _rebase(prepared, commit) if moved else []
                 if not changed:
                     try:
                         return commit.make(prepared.session, since=base)
@@ -218,6 +213,16 @@ def commit_with_retries(
             prepared = None
     changed = [*changed, f"others were faster in {backoff.attempts} attempts"]
     raise ConcurrentUpdateError(commit.message, commit.branch, changed)
+
+
+def _rebase(prepared: PreparedChange, commit: Commit) -> list[str]:
+    """Put a change on top of what others have committed, or say in words why that is impossible."""
+    base = prepared.session.snapshot_id
+    try:
+        return prepared.rebase()
+    except icechunk.InvalidInputError:
+        tip = commit.repo.lookup_branch(commit.branch)
+        return [f"the branch was reset to {tip}, where {base} is unknown"]
 
 
 MAX_SHOWN_CHUNKS = 4
@@ -273,6 +278,11 @@ class Changes:
         arrays = diff.new_arrays | diff.updated_arrays | diff.deleted_arrays
         chunks = {path: set(map(tuple, indices)) for path, indices in diff.updated_chunks.items()}
         return cls(groups, arrays, diff.deleted_groups | diff.deleted_arrays, chunks)
+
+    @classmethod
+    def between(cls, repo: icechunk.Repository, base: str, tip: str) -> Self:
+        """Those of all commits after a snapshot up to another one, which must build on it."""
+        return cls.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
 
     @property
     def all_groups(self) -> set[str]:
@@ -353,11 +363,8 @@ class ReadPrecondition:
         """What the commits up to a snapshot changed in the box, in words; empty if it holds."""
         if tip == self.base:
             return []
-        try:
-            theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
-        except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        return self.violations_in(repo.readonly_session(snapshot_id=tip), theirs.written_in(self.path))
+        written = Changes.between(repo, self.base, tip).written_in(self.path)
+        return self.violations_in(repo.readonly_session(snapshot_id=tip), written)
 
     def violations_in(self, session: icechunk.Session, written: Written) -> list[str]:
         """The same for a session, in which these chunks, by member, were written since."""
@@ -423,11 +430,7 @@ class SessionChanges:
         """Put the changes on top of the branch, or say what others changed."""
         repo, session = self.commit.repo, self.session
         tip, ours = repo.lookup_branch(self.commit.branch), Changes.of(session.status())
-        try:
-            theirs = repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip)
-        except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        changed = ours.clashes(Changes.of(theirs))
+        changed = ours.clashes(Changes.between(repo, self.base, tip))
         if changed:
             return changed
         try:
@@ -447,7 +450,7 @@ class SessionChanges:
         ours no longer shows.
         """
         repo, tip = self.commit.repo, self.session.snapshot_id
-        theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
+        theirs = Changes.between(repo, self.base, tip)
         before = repo.readonly_session(snapshot_id=self.base)
         hidden = []
         for group in sorted(ours.all_groups & theirs.all_groups):

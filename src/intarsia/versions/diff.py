@@ -149,26 +149,6 @@ class ArrayChange(Result):
         """The boxes with a change of this kind."""
         return tuple(region.bounds for region in self.regions if region.kind == kind)
 
-    @property
-    def added(self) -> tuple[Bounds, ...]:
-        """Boxes that no region covered before."""
-        return self.bounds("added")
-
-    @property
-    def dropped(self) -> tuple[Bounds, ...]:
-        """Boxes that no region covers now."""
-        return self.bounds("dropped")
-
-    @property
-    def recoded(self) -> tuple[Bounds, ...]:
-        """Boxes that have another encoding."""
-        return self.bounds("recoded")
-
-    @property
-    def written(self) -> tuple[Bounds, ...]:
-        """Boxes whose chunks were written."""
-        return self.bounds("written")
-
     def __bool__(self) -> bool:
         """Whether anything differs."""
         return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
@@ -226,7 +206,7 @@ def diff(
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> _ = intarsia.append(repo, "t", [3, 4], codecs=["gzip"])
-    >>> intarsia.diff(repo, "t", tx.snapshot_id).added
+    >>> intarsia.diff(repo, "t", tx.snapshot_id).bounds("added")
     (((2, 4),),)
     """
     opened = open_repository(store)
