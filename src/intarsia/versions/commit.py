@@ -225,6 +225,12 @@ def _rebase(prepared: PreparedChange, commit: Commit) -> list[str]:
         return [f"the branch was reset to {tip}, where {base} is unknown"]
 
 
+def _conflict_text(conflict: icechunk.Conflict) -> str:
+    if conflict.conflict_type == icechunk.ConflictType.ChunkDoubleUpdate:
+        return f"chunks {chunks_text(map(tuple, conflict.conflicted_chunks or ()))}"
+    return str(conflict.conflict_type)
+
+
 MAX_SHOWN_CHUNKS = 4
 
 
@@ -299,20 +305,12 @@ class Changes:
         changed = self.groups | self.arrays | self.chunks.keys()
         return {path for path in changed if not nodes.isdisjoint(_with_groups_above(path))}
 
-    def clashes(self, theirs: "Changes") -> list[str]:
-        """What both changed, in words; empty if Icechunk can combine the two.
+    def removed_under(self, theirs: "Changes") -> set[str]:
+        """What one of two changed in nodes that the other removed, or both removed or made again.
 
-        Icechunk notices most of it in a rebase, but not that both removed something, or made it again, nor
-        that one of us removed a group in which the other made something.
+        Icechunk does not notice that in a rebase.
         """
-        written, rewritten = self.chunks.keys(), theirs.chunks.keys()
-        both = (self.groups & theirs.groups) | ((self.arrays | written) & theirs.arrays)
-        both |= self.inside(theirs.deleted) | theirs.inside(self.deleted)
-        twice = {path: self.chunks[path] & theirs.chunks[path] for path in sorted(written & rewritten)}
-        return [
-            *(f"{path}: layout or attributes" for path in sorted(both)),
-            *(f"{path}: chunks {chunks_text(chunks)}" for path, chunks in twice.items() if chunks),
-        ]
+        return self.inside(theirs.deleted) | theirs.inside(self.deleted)
 
 
 @dataclass(frozen=True)
@@ -430,14 +428,13 @@ class SessionChanges:
         """Put the changes on top of the branch, or say what others changed."""
         repo, session = self.commit.repo, self.session
         tip, ours = repo.lookup_branch(self.commit.branch), Changes.of(session.status())
-        changed = ours.clashes(Changes.between(repo, self.base, tip))
-        if changed:
-            return changed
+        if removed := ours.removed_under(Changes.between(repo, self.base, tip)):
+            return [f"{path}: removed or recreated" for path in sorted(removed)]
         try:
             with writing(session):
                 session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
-            return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
+            return [f"{conflict.path}: {_conflict_text(conflict)}" for conflict in failed.conflicts]
         changed = self._hidden_writes(ours)
         for precondition in self.preconditions:
             changed += precondition.violations_until(repo, session.snapshot_id)
