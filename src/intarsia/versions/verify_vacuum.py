@@ -37,28 +37,30 @@ MAX_PER_BYTE = ZSTD_LARGEST_BLOCK // 4
 """What a byte of zstd may hold: a block, of one byte again and again, takes four."""
 
 
-def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
-    """Files of a local repository that claim more than they can hold, and what they claim.
+def damaged_files(repo: icechunk.Repository) -> tuple[Problem, ...]:
+    """Files of a local repository that claim more than they can hold.
 
     Icechunk makes room for that when it looks what versions refer to, and ends the process if it gets none.
     """
     path, problems = directory_of(repo), []
     for kind in ("manifests", "snapshots", "transactions"):
-        for entry in () if path is None else path.glob(f"{kind}/*"):
+        for entry in () if path is None else sorted(path.glob(f"{kind}/*")):
             with suppress(FileNotFoundError), open(entry, "rb") as file:  # others may collect meanwhile
                 file.seek(ICECHUNK_HEADER)
                 claim, held = zstd_content(file.read(18)), entry.stat().st_size
                 if claim is not None and claim > held * MAX_PER_BYTE:
                     what = f"{held:,} bytes cannot hold the {claim:,} they claim"
-                    problems.append((f"{kind}/{entry.name}", what))
-    return sorted(problems)
+                    hint = "restore it from a copy"
+                    problems.append(Problem("manifest", f"{kind}/{entry.name}", what, hint))
+    return tuple(problems)
 
 
-def refuse_impossible_files(repo: icechunk.Repository) -> None:
+def refuse_damaged_files(repo: icechunk.Repository) -> None:
     """Raise `RepositoryError` if there are any."""
-    if problems := impossible_files(repo):
+    for problem in damaged_files(repo):
         raise RepositoryError(
-            f"{describe(repo)}: {' '.join(problems[0])}.\n  The file is damaged: restore it from a copy"
+            f"{describe(repo)}: {problem.where} {problem.what}.\n"
+            "  The file is damaged: restore it from a copy"
         )
 
 
@@ -154,7 +156,7 @@ def verify(
         for i, each in enumerate(paths):
             part = part_of(progress, i * STEPS, STEPS, len(paths) * STEPS)
             problems |= dict.fromkeys(verify_array(store, each, data=data, deep=deep, progress=part))
-    return (*problems, *(() if repo is None else repository_problems(repo)))
+    return (*problems, *(() if repo is None else damaged_files(repo)))
 
 
 @overload
@@ -263,13 +265,6 @@ def _vacuum_repository(
         return ()  # nothing was ever created
 
 
-def repository_problems(repo: icechunk.Repository) -> tuple[Problem, ...]:
-    """Files of a repository that are too damaged to be read."""
-    return tuple(
-        Problem("manifest", *problem, "restore it from a copy") for problem in impossible_files(repo)
-    )
-
-
 STEPS = 1000
 """The steps of the progress for every array of a repository, regardless of its size."""
 
@@ -333,22 +328,18 @@ def _cut_off(
         latest, cut_off = now, parse_time(forget_before)
     text = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
-        raise CutOffError(
-            f"the cut-off {text} is less than 24 hours ago: what a writer "
-            "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
-            "  Give an older one, or, if nobody is writing: "
-            "intarsia.vacuum(store, forget_before=…, force=True)",
-            command="Give an earlier time",
-        )
-    if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
-        raise CutOffError(
-            f"the cut-off {text} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
-            "versions but the last one would be forgotten.\n"
-            "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
-            "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)",
-            command="Give an earlier time",
-        )
-    return cut_off
+        why = "less than 24 hours ago: what writers have uploaded but not committed yet would be removed"
+    elif cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
+        last = newest.isoformat(timespec="seconds")
+        why = f"after the newest commit, {last}: all versions but the last one would be forgotten"
+    else:
+        return cut_off
+    raise CutOffError(
+        f"the cut-off {text} is {why}.\n"
+        "  Give an earlier one, or, if nobody is writing and the clock of this machine is right: "
+        "intarsia.vacuum(store, forget_before=…, force=True)",
+        command="Give an earlier time",
+    )
 
 
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
@@ -366,7 +357,7 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
     path = directory_of(repo)
     if path is None:
         return repo.garbage_collect(cut_off)
-    refuse_impossible_files(repo)
+    refuse_damaged_files(repo)
     with ExitStack() as stack:
         with commit_lock(repo):
             before = _identity(path)
@@ -412,7 +403,7 @@ def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
     """
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)
-    refuse_impossible_files(opened)
+    refuse_damaged_files(opened)
     with explain_errors(opened):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
