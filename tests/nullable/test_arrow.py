@@ -96,8 +96,8 @@ def test_nat_is_refused_or_made_null_on_request():
 )
 def test_other_types_of_arrow(array, expected):
     found = from_arrow(array)
-    assert found.is_null().tolist() == [e is None for e in expected]
-    for value, want, null in zip(found.values, expected, found.is_null(), strict=True):
+    assert found.isnull().tolist() == [e is None for e in expected]
+    for value, want, null in zip(found.values, expected, found.isnull(), strict=True):
         assert null or value == want
 
 
@@ -244,6 +244,6 @@ def test_nat():
     data = NullableValues(np.array(["NaT", "NaT", 1], dtype="M8[s]"), np.array([False, True, False]))
     with pytest.raises(NullsPresentError, match="1 of 3 elements are NaT"):
         require_one_null(data, nat_as_null=False, where="Arrow")
-    assert require_one_null(data, nat_as_null=True, where="Arrow").is_null().tolist() == [True, True, False]
+    assert require_one_null(data, nat_as_null=True, where="Arrow").isnull().tolist() == [True, True, False]
     floats = NullableValues(np.array([np.nan]))
     assert require_one_null(floats, nat_as_null=False, where="Arrow") is floats

@@ -78,8 +78,8 @@ def assert_like_arrow(got, expected, *, exactly=True):
         got = got.reshape(1)
     expected = nullable.from_arrow(expected)
     assert isinstance(got, NullableValues)
-    assert got.is_null().tolist() == expected.is_null().tolist()
-    present = ~expected.is_null()
+    assert got.isnull().tolist() == expected.isnull().tolist()
+    present = ~expected.isnull()
     mine, theirs = got.values[present], expected.values[present]
     assert mine.dtype.kind == theirs.dtype.kind
     if exactly or mine.dtype.kind not in "fc":
@@ -121,8 +121,8 @@ def test_true_division(operands):
 @given(operands=arrays(("uint8", "uint32", "uint64"), 2))
 def test_division_of_integers_where_a_null_hides_a_zero(operands):
     above, below = operands
-    below.values[(below.values == 0) & ~below.is_null()] = 1
-    below.values[below.is_null()] = 0
+    below.values[(below.values == 0) & ~below.isnull()] = 1
+    below.values[below.isnull()] = 0
     with np.errstate(all="raise"):
         assert_like_arrow(above // below, pc.divide(to_arrow(above), to_arrow(below)))
         as_floats = [to_arrow(x.astype("f8")) for x in (above, below)]

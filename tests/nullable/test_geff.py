@@ -42,7 +42,7 @@ def test_what_is_missing_is_null(geff, tracks):
             expected = (
                 np.zeros(len(prop["values"]), dtype=bool) if prop["missing"] is None else prop["missing"]
             )
-            rows = ours.is_null().reshape(len(expected), -1)
+            rows = ours.isnull().reshape(len(expected), -1)
             assert (rows == expected[:, None]).all()
             np.testing.assert_array_equal(ours.values[~expected], prop["values"][~expected])
     assert from_geff(tracks, "score").tolist() == [0.5, None, 0.25]
@@ -106,6 +106,6 @@ def test_the_recipe_for_anndata_reads_what_anndata_reads(column, cells):
     stored = zarr.open_group(cells, mode="r")[f"obs/{column}"]
     ours = NullableValues(stored["values"][:], stored["mask"][:])
     theirs = anndata.read_zarr(cells).obs[column]
-    assert ours.is_null().tolist() == theirs.isna().tolist() == [False, True, False]
+    assert ours.isnull().tolist() == theirs.isna().tolist() == [False, True, False]
     assert ours.values[[0, 2]].tolist() == theirs.iloc[[0, 2]].tolist()
     assert create_array({}, data=ours).read_nullable().equals(ours)

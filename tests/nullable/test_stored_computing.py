@@ -148,7 +148,7 @@ OF_TEXT = {"add": (operator.add, text)}
 OF_ALL = {
     "where": (lambda x, y: where(x == y, x, y), lambda a, b: pc.if_else(pc.equal(a, b), a, b)),
     "fillna": (lambda x, y: filled(x, one_of(y)), None),
-    "isnull": (lambda x, _: isnull(x), of_first(pc.is_null)),
+    "isnull": (lambda x, _: isnull(x), of_first(pc.isnull)),
     "dropna": (dropped, of_first(pc.drop_null)),
     "concatenate": (joined, lambda a, b: pa.concat_arrays([a, b])),
     "stack": (lambda x, y: np.stack([x, y]).reshape(-1), lambda a, b: pa.concat_arrays([a, b])),
@@ -352,12 +352,12 @@ def test_every_ufunc_gives_null_where_an_operand_is_null_and_numpys_answer_elsew
         lambda: values([(f := UFUNCS_OF_NUMPY[called])(*operands[: f.nin]) for called in offered])
     )
     for called, got in zip(offered, found, strict=True):
-        null = np.logical_or.reduce([data.is_null() for data in memory[: UFUNCS_OF_NUMPY[called].nin]])
+        null = np.logical_or.reduce([data.isnull() for data in memory[: UFUNCS_OF_NUMPY[called].nin]])
         answers = (
             zip(got, offered[called], strict=True) if isinstance(got, tuple) else [(got, offered[called])]
         )
         for mine, theirs in answers:
-            assert mine.is_null().tolist() == null.tolist(), called
+            assert mine.isnull().tolist() == null.tolist(), called
             np.testing.assert_array_equal(mine.values[~null], theirs[~null], err_msg=called)
 
 

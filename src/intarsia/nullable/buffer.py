@@ -111,6 +111,6 @@ def _all_equal(data: NullableValues, scalar: Any, equal_nan: bool) -> bool:
         value, wraps = value.value, wraps + 1
     if value is NULL:
         # Plain and masked data to be written does not know the array's depth: its nulls are the outermost.
-        nulls = data.is_null() if data.depth == 1 else data.missing == data.depth - wraps
+        nulls = data.isnull() if data.depth == 1 else data.missing == data.depth - wraps
         return (data.depth > 1 or wraps == 0) and bool(nulls.all())
     return not data.missing.any() and NDBuffer(data.values).all_equal(value, equal_nan)

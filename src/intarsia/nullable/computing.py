@@ -82,7 +82,7 @@ def _operand(value: Any) -> Any:
 
 def _elementwise(ufunc: np.ufunc, operands: Sequence[Any], options: Any) -> Any:
     """The result of `ufunc` for elements that are present in all operands."""
-    nulls = [operand.is_null() for operand in operands if isinstance(operand, NullableValues)]
+    nulls = [operand.isnull() for operand in operands if isinstance(operand, NullableValues)]
     null = np.logical_or.reduce(np.broadcast_arrays(*nulls))
     values = [_values(operand) for operand in operands]
     modes: Any = {kind: mode if mode == "ignore" else "raise" for kind, mode in np.geterr().items()}
@@ -112,7 +112,7 @@ def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
     null: Any = np.False_
     decided: Any = np.False_
     for operand in map(_to_array, operands):
-        unknown, values = operand.is_null(), operand.values
+        unknown, values = operand.isnull(), operand.values
         null = null | unknown
         decided = decided | (~unknown & (values if decisive else ~values))
     return NullableValues(decided if decisive else ~decided, null & ~decided)
@@ -152,10 +152,10 @@ def _where(condition: Any, *choices: Any) -> Any:
         return np.where(np.asarray(condition))
     (condition,) = map(_to_array, _operands([condition]))
     choices = tuple(_operands(choices))
-    null = [_to_array(choice).is_null() for choice in choices]
+    null = [_to_array(choice).isnull() for choice in choices]
     chosen = condition.values.astype(np.bool_, copy=False)
     values = np.where(chosen, *map(_values, choices))
-    missing = condition.is_null() | np.where(chosen, *null)
+    missing = condition.isnull() | np.where(chosen, *null)
     return NullableValues(values, np.broadcast_to(missing, values.shape).copy())
 
 
@@ -205,7 +205,7 @@ def reduce(
         raise TypeError(f"the result of {name} cannot be written to out=, which may not hold nulls")
     check_one_level(data)
     axes = tuple(range(data.ndim)) if axis is None else normalize_axis_tuple(axis, data.ndim)
-    null = data.is_null()
+    null = data.isnull()
     if name in ("min", "max"):
         values = _extreme(data, name, axes).astype(dtype or data.values.dtype, copy=False)
     else:
@@ -226,7 +226,7 @@ def reduce(
 
 def _statistic(data: NullableValues, name: str, axes: tuple[int, ...], dtype: Any, ddof: int) -> Array:
     """The result of numpy.ma for the numbers."""
-    values, null = data.values, data.is_null()
+    values, null = data.values, data.isnull()
     if values.dtype.kind not in ("biufcm" if name == "sum" else "biufc"):
         raise DataTypeError(f"{name} is for numbers, not for {values.dtype}")
     options: dict[str, Any] = {"ddof": ddof} if name in ("var", "std") else {}
@@ -249,7 +249,7 @@ def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
 
 def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
     """The smallest or largest element of any data that has an order."""
-    own, values, null = data.values.dtype, data.values, data.is_null()
+    own, values, null = data.values.dtype, data.values, data.isnull()
     if own.kind in "US":
         values = values.astype(np.dtypes.StringDType() if own.kind == "U" else object)
     best: np.ufunc

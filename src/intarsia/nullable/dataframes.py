@@ -51,7 +51,7 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
 
 
 def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
-    values, missing = data.values, data.is_null()
+    values, missing = data.values, data.isnull()
     kind = values.dtype.kind
     if names := values.dtype.names:
         fields = [to_arrow(data[name]) for name in names]
@@ -153,7 +153,7 @@ def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray
         )
     records = np.zeros(len(array), dtype=dtypes)
     for name, column in columns.items():
-        if (column.is_null() & ~missing).any():
+        if (column.isnull() & ~missing).any():
             raise NullsPresentError(
                 f"the field {name!r} holds nulls, but a struct is null as a whole: "
                 "fill them first, or store each field as an array of its own"
@@ -243,7 +243,7 @@ def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str)
         )
     if nullable.values.dtype.kind not in "mM":
         return nullable
-    nat = np.isnat(nullable.values) & ~nullable.is_null()
+    nat = np.isnat(nullable.values) & ~nullable.isnull()
     count = int(np.count_nonzero(nat))
     if not count:
         return nullable
@@ -252,7 +252,7 @@ def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str)
             f"{count} of {nullable.size} elements are NaT and not null, but {where} cannot tell the two "
             "apart: pass nat_as_null=True to make them null"
         )
-    return NullableValues(nullable.values, nullable.is_null() | nat)
+    return NullableValues(nullable.values, nullable.isnull() | nat)
 
 
 def to_pandas(
@@ -286,7 +286,7 @@ def to_pandas(
 
 
 def _column(pd: ModuleType, data: NullableValues) -> Any:
-    values, missing = data.values, data.is_null()
+    values, missing = data.values, data.isnull()
     kind, itemsize = values.dtype.kind, values.dtype.itemsize
     if kind in "TU":
         return pd.StringDtype(na_value=pd.NA).__from_arrow__(to_arrow(data))

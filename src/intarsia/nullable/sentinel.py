@@ -117,7 +117,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         inner = _inner(chunk_spec.dtype)
         data = to_nullable(chunk_array, 1)
-        clash = self._is_sentinel(data.values, inner) & ~data.is_null()
+        clash = self._is_sentinel(data.values, inner) & ~data.isnull()
         if clash.any():
             at = tuple(int(i) for i in np.argwhere(clash)[0])
             raise ChunkEncodeError(
