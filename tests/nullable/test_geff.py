@@ -60,9 +60,9 @@ def test_groups_and_paths(tracks):
 
 
 def test_what_is_not_there(tracks):
-    with pytest.raises(KeyError, match="nodes have no property 'speed'; they have: name, position, score, t"):
+    with pytest.raises(KeyError, match="no property 'speed' of nodes"):
         from_geff(tracks, "speed")
-    with pytest.raises(ValueError, match="'nodes' or 'edges'"):
+    with pytest.raises(KeyError, match="no property 't' of faces"):
         from_geff(tracks, "t", of="faces")
 
 
