@@ -180,7 +180,7 @@ def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes)
         if extra:
             raise ForkError(
                 f"a worker wrote chunks that are not in its share: {chunks_text(extra)} of {path}.\n"
-                "  Nothing was merged"
+                "  Nothing was merged. Write only to the selections in share.boxes"
             )
 
 

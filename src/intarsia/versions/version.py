@@ -33,6 +33,7 @@ from intarsia.versions.repository import (
     is_url,
     local_directory,
     open_repository,
+    versions_text,
 )
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
@@ -272,9 +273,8 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
         when = parse_time(version)
     except ValueError:
         raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time.\n"
-            f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
-            f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
+            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time"
+            f"{versions_text(repo)}"
         ) from None
     return Version(as_of=when).session(repo).snapshot_id
 
