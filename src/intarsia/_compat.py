@@ -222,28 +222,17 @@ def codec_specs(codecs: Iterable[Codec], spec: ArraySpec) -> list[ArraySpec]:
     return specs
 
 
-class Stages(NamedTuple):
-    """The codecs of a chain by stage, each in the order of encoding."""
+def stages(codecs: Iterable[Codec]) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+    """The codecs of a chain by stage: array -> array, array -> bytes, and bytes -> bytes.
 
-    array_array: tuple[Any, ...]
-    array_bytes: Any
-    bytes_bytes: tuple[Any, ...]
-
-
-def stages(codecs: Iterable[Codec]) -> Stages:
-    """The codecs of a chain by stage; raises ValueError if they are not in this order."""
+    Raises ValueError if they are not in this order.
+    """
     chain = tuple(codecs)
-    order = [
-        0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
-        for codec in chain
-    ]
-    if order != sorted(order) or order.count(1) != 1:
-        raise ValueError(
-            f"the codecs {[type(codec).__name__ for codec in chain]} are no chain: it has array -> array "
-            "codecs, one array -> bytes codec and bytes -> bytes codecs, in this order"
-        )
-    middle = order.index(1)
-    return Stages(chain[:middle], chain[middle], chain[middle + 1 :])
+    kinds = ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+    before, middle, after = (tuple(each for each in chain if isinstance(each, kind)) for kind in kinds)
+    if len(middle) != 1 or (*before, *middle, *after) != chain:
+        raise ValueError(f"the codecs {[type(codec).__name__ for codec in chain]} are no chain")
+    return before, middle[0], after
 
 
 class ChunkTransform:
@@ -253,7 +242,7 @@ class ChunkTransform:
     """
 
     def __init__(self, *, codecs: Iterable[Codec]) -> None:
-        self.codecs = tuple(codecs)
+        self.codecs: tuple[Any, ...] = tuple(codecs)
         waiting = [type(codec).__name__ for codec in self.codecs if not codec_supports_sync(codec)]
         if waiting:
             raise TypeError(f"these codecs work only inside an event loop: {', '.join(waiting)}")
@@ -264,7 +253,7 @@ class ChunkTransform:
         data: Any = chunk_bytes
         specs = codec_specs(self.codecs, chunk_spec)
         for codec, spec in zip(reversed(self.codecs), reversed(specs), strict=True):
-            data = codec._decode_sync(data, spec)  # type: ignore[attr-defined]  # checked above
+            data = codec._decode_sync(data, spec)
         values: AnyNDBuffer = data
         return values
 
@@ -273,7 +262,7 @@ class ChunkTransform:
         data: Any = chunk_array
         for codec, spec in zip(self.codecs, codec_specs(self.codecs, chunk_spec), strict=True):
             if data is not None:
-                data = codec._encode_sync(data, spec)  # type: ignore[attr-defined]  # likewise
+                data = codec._encode_sync(data, spec)
         encoded: Buffer | None = data
         return encoded
 

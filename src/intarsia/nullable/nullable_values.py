@@ -237,18 +237,16 @@ class NullableValues(NDArrayOperatorsMixin):
             _text_of(elements.to_scalar(value, int(missing), self.depth))
             for value, missing in zip(shown.values.flat, shown.missing.flat, strict=True)
         ]
-        threshold, form = texts.size if texts.shape == self.shape else 0, {"all": str}
-        name = "NullableValues("
         text = np.array2string(
             texts,
             separator=", ",
-            prefix=name,
+            prefix="NullableValues(",
             suffix=rest,
-            formatter=form,
-            threshold=threshold,
+            formatter={"all": str},
+            threshold=texts.size if texts.shape == self.shape else 0,
             edgeitems=half,
         )
-        return f"{name}{text}{rest}"
+        return f"NullableValues({text}{rest}"
 
     def equals(self, other: NullableValues) -> bool:
         """Whether both have the same shape, levels of null, and present values to the bit.

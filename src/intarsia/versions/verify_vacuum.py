@@ -159,25 +159,16 @@ def verify(
     return (*problems, *(() if repo is None else damaged_files(repo)))
 
 
+type CutOff = datetime.datetime | datetime.timedelta | str
+
+
 @overload
 def vacuum(
-    store: Any,
-    path: str = "",
-    *,
-    dry_run: bool = False,
-    branch: str | None = None,
-    forget_before: None = None,
-    force: bool = False,
+    store: Any, path: str = "", *, dry_run: bool = False, branch: str | None = None
 ) -> tuple[str, ...]: ...
 @overload
 def vacuum(
-    store: Any,
-    path: str = "",
-    *,
-    dry_run: bool = False,
-    branch: str | None = None,
-    forget_before: datetime.datetime | datetime.timedelta | str,
-    force: bool = False,
+    store: Any, path: str = "", *, branch: str | None = None, forget_before: CutOff, force: bool = False
 ) -> GarbageReport: ...
 def vacuum(
     store: Any,
@@ -185,7 +176,7 @@ def vacuum(
     *,
     dry_run: bool = False,
     branch: str | None = None,
-    forget_before: datetime.datetime | datetime.timedelta | str | None = None,
+    forget_before: CutOff | None = None,
     force: bool = False,
 ) -> tuple[str, ...] | GarbageReport:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
@@ -305,27 +296,16 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
 
 
 def _cut_off(
-    repo: icechunk.Repository,
-    forget_before: datetime.datetime | datetime.timedelta | str,
-    now: datetime.datetime,
-    *,
-    force: bool,
+    repo: icechunk.Repository, forget_before: CutOff, now: datetime.datetime, *, force: bool
 ) -> datetime.datetime:
     """The time before which versions and garbage are removed; refused if that could remove too much."""
     if force:
-        return (
-            now - forget_before
-            if isinstance(forget_before, datetime.timedelta)
-            else parse_time(forget_before)
-        )
+        return _time_before(now, forget_before)
     tips = repo.list_branches()
     histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
     newest = max(versions[0].written_at for versions in histories)
-    if isinstance(forget_before, datetime.timedelta):
-        latest = min(now, newest)
-        cut_off = latest - forget_before
-    else:
-        latest, cut_off = now, parse_time(forget_before)
+    latest = min(now, newest) if isinstance(forget_before, datetime.timedelta) else now
+    cut_off = _time_before(latest, forget_before)
     text = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
         why = "less than 24 hours ago: what writers have uploaded but not committed yet would be removed"
@@ -340,6 +320,13 @@ def _cut_off(
         "intarsia.vacuum(store, forget_before=…, force=True)",
         command="Give an earlier time",
     )
+
+
+def _time_before(latest: datetime.datetime, forget_before: CutOff) -> datetime.datetime:
+    """A time as it is; an age counts back from the latest time."""
+    if isinstance(forget_before, datetime.timedelta):
+        return latest - forget_before
+    return parse_time(forget_before)
 
 
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
