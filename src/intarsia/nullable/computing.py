@@ -18,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from intarsia._compat import numpys_own
 from intarsia.errors import DataTypeError
 from intarsia.nullable.conversions import as_nullable, is_null_type
-from intarsia.nullable.elements import is_string, placeholder
+from intarsia.nullable.elements import placeholder
 from intarsia.nullable.nullable_values import Array, NullableValues, check_one_level
 
 type Axis = int | tuple[int, ...] | None
@@ -248,24 +248,14 @@ def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
 
 
 def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
-    """The smallest or largest element of any data that has an order."""
-    own, values, null = data.values.dtype, data.values, data.isnull()
-    if own.kind in "US":
-        values = values.astype(np.dtypes.StringDType() if own.kind == "U" else object)
-    best: np.ufunc
-    worst: np.ufunc
-    best, worst = (np.minimum, np.maximum) if is_string(values.dtype) else (np.fmin, np.fmax)
+    """The smallest or largest element."""
+    values, kind = data.values, data.values.dtype.kind
+    if kind not in "biufcmM":
+        raise DataTypeError(f"{name} is for numbers and times, not for {values.dtype}")
+    reducer, other_end = np.fmin, np.ma.minimum_fill_value
     if name == "max":
-        best, worst = worst, best
-    shape = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
-    present = values[~null]
-    if not present.size:
-        return np.full(shape, placeholder(own), dtype=own)
+        reducer, other_end = np.fmax, np.ma.maximum_fill_value
     # NaN and NaT lose against anything; in types without them, the other extreme does.
-    loses = placeholder(own) if own.kind in "fcmM" else worst.reduce(present)
-    if null.any():
-        values = values.copy()
-        values[null] = loses
-    for axis in axes:  # NumPy reduces text along one axis only
-        values = best.reduce(values, axis=axis, keepdims=True, initial=loses)
-    return np.asarray(values)
+    loses = np.asarray(placeholder(values.dtype) if kind in "fcmM" else other_end(values), values.dtype)
+    filled = np.where(data.isnull(), loses, values)
+    return np.asarray(reducer.reduce(filled, axis=axes, keepdims=True, initial=loses[()]))

@@ -76,13 +76,10 @@ class Version:
         """A session that shows this version, for reading."""
         self.check()
         with explain_errors(repo):
-            if self.tag is not None:
-                return repo.readonly_session(tag=self.tag)
-            if self.snapshot_id is not None:
-                return repo.readonly_session(snapshot_id=self.snapshot_id)
-            if self.as_of is not None:
-                return repo.readonly_session(self.branch or "main", as_of=parse_time(self.as_of))
-            return repo.readonly_session(self.branch or "main")
+            if self.tag is not None or self.snapshot_id is not None:
+                return repo.readonly_session(tag=self.tag, snapshot_id=self.snapshot_id)
+            as_of = None if self.as_of is None else parse_time(self.as_of)
+            return repo.readonly_session(self.branch or "main", as_of=as_of)
 
 
 LATEST = Version()
