@@ -68,7 +68,6 @@ def open_repository(
     *,
     create: bool = False,
     config: icechunk.RepositoryConfig | None = None,
-    authorize_virtual_chunk_access: dict[str, Any] | None = None,
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
@@ -91,8 +90,6 @@ def open_repository(
 
     Args:
         config: An `icechunk.RepositoryConfig`.
-        authorize_virtual_chunk_access: Credentials for virtual chunks, as `icechunk.Repository.open` takes
-            them. `intarsia.archives.authorize` is simpler.
         **options: Options of the storage, see above, by keyword.
 
     >>> import intarsia
@@ -104,7 +101,7 @@ def open_repository(
     settings = {**(storage_options or {}), **options}
     shared = ""
     if isinstance(store, icechunk.Repository):
-        if config is not None or authorize_virtual_chunk_access is not None or (settings and not authorize):
+        if config is not None or (settings and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         from intarsia.versions.locking import directory_of
 
@@ -112,13 +109,11 @@ def open_repository(
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
         repo = store
     elif isinstance(store, str | os.PathLike):
-        if authorize and authorize_virtual_chunk_access is not None:
-            raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
         text = os.fspath(store)
         shared = _shared_by(text) if authorize else ""
         # A place on this machine has no options: with `authorize`, they are for the sources.
         own = {} if authorize and not shared else settings
-        repo = _open_at(text, own, config, authorize_virtual_chunk_access, create=create)
+        repo = _open_at(text, own, config, create=create)
     else:
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
@@ -129,12 +124,7 @@ def open_repository(
 
 
 def _open_at(
-    text: str,
-    options: Mapping[str, Any],
-    config: icechunk.RepositoryConfig | None,
-    access: dict[str, Any] | None,
-    *,
-    create: bool,
+    text: str, options: Mapping[str, Any], config: icechunk.RepositoryConfig | None, *, create: bool
 ) -> icechunk.Repository:
     """Open or create the repository at a path or URL."""
     if create:
@@ -160,7 +150,7 @@ def _open_at(
         )
     with explain_errors(where):
         if path is None or not create or icechunk.Repository.exists(storage):
-            repo = opener(storage, config, access)
+            repo = opener(storage, config)
             if scheme == "s3":
                 remember_location(repo, text, options)
             return repo
@@ -177,7 +167,7 @@ def _open_at(
                 "  Choose another one; functions that take files take them before the store"
             )
         with lock_directory(path):  # two processes may try to be the first
-            return opener(storage, config, access)
+            return opener(storage, config)
 
 
 WILDCARDS = "*?[]"
