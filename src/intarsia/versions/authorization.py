@@ -152,24 +152,21 @@ def authorized_handle(
 
 def _choose_containers(prefixes: Allowed, existing: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The containers that are meant, each with its own options."""
-    named: dict[str, Mapping[str, Any]]
-    if isinstance(prefixes, bool) or prefixes is None:
-        return {prefix: {} for prefix in existing if prefixes}
-    if isinstance(prefixes, Mapping):
-        named = {prefix: source_options(own) for prefix, own in prefixes.items()}
-    else:
-        named = {prefix: {} for prefix in ([prefixes] if isinstance(prefixes, str) else prefixes)}
+    if prefixes is True:
+        return {prefix: {} for prefix in existing}
+    listed: Any = [prefixes] if isinstance(prefixes, str) else prefixes
+    named = listed if isinstance(listed, Mapping) else dict.fromkeys(listed)
     chosen: dict[str, Mapping[str, Any]] = {}
     for prefix, own in named.items():
         text = prefix if "://" in prefix else FILE + prefix
         text = text if text.endswith("/") else text + "/"
-        below = {each: own for each in existing if each.startswith(text)}
+        below = [each for each in existing if each.startswith(text)]
         if not below:
             raise IngestError(
                 f"the repository has no virtual chunk container for {text}.\n"
                 f"  It has {', '.join(sorted(existing)) or 'none'}"
             )
-        chosen |= below
+        chosen |= dict.fromkeys(below, source_options(own))
     return chosen
 
 

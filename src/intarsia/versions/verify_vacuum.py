@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -288,7 +288,9 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
                     expired |= repo.expire_snapshots(cut_off)
                 summary = _collect_garbage(repo, cut_off)
                 copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
-                return _garbage_report(summary, expired, [_remove(copy) for copy in copies])
+                for copy in copies:
+                    copy.unlink(missing_ok=True)
+                return _garbage_report(summary, expired, copies.values())
     raise RepositoryError(
         "others changed the repository every time, so nothing old was removed.\n"
         "  Call vacuum again when there are fewer writers"
@@ -364,23 +366,18 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return listed.st_ino, listed.st_mtime_ns
 
 
-def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:
-    """The copies from before a time that Icechunk keeps of a local repository's list of snapshots.
+def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> dict[Path, int]:
+    """The copies from before a time that Icechunk keeps of a local list of snapshots, and their sizes.
 
     No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
     """
-    path = directory_of(repo)
-    copies = () if path is None else path.glob("overwritten/*")
-    return [copy for copy in copies if copy.stat().st_mtime < cut_off.timestamp()]
-
-
-def _remove(copy: Path) -> int:
-    """Remove a file, and return its size; 0 if somebody else was faster."""
-    with suppress(FileNotFoundError):
-        size = copy.stat().st_size
-        copy.unlink()
-        return size
-    return 0
+    path, copies = directory_of(repo), {}
+    for copy in () if path is None else path.glob("overwritten/*"):
+        with suppress(FileNotFoundError):  # somebody else has removed it
+            status = copy.stat()
+            if status.st_mtime < cut_off.timestamp():
+                copies[copy] = status.st_size
+    return copies
 
 
 def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
@@ -393,11 +390,13 @@ def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
     refuse_damaged_files(opened)
     with explain_errors(opened):
         summary = opened.garbage_collect(now, dry_run=True)
-        copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
-    return _garbage_report(summary, (), copies if sum(copies) > NOTED_COPIES else [])
+        copies = _copies(opened, now - MINIMUM_AGE).values()
+    return _garbage_report(summary, (), copies if sum(copies) > NOTED_COPIES else ())
 
 
-def _garbage_report(summary: icechunk.GCSummary, expired: Iterable[str], copies: list[int]) -> GarbageReport:
+def _garbage_report(
+    summary: icechunk.GCSummary, expired: Iterable[str], copies: Collection[int]
+) -> GarbageReport:
     files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
     return GarbageReport(
         expired=frozenset(expired),
