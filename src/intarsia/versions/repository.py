@@ -49,8 +49,11 @@ REMOTE = icechunk.StorageSettings(
 
 # Two warnings about local storage that the commit lock makes obsolete: that commits of several processes are
 # not safe, and that there is no way to find a write whose acknowledgement was lost. And those about a region
-# or credentials that are not there, page by page: the error says it once.
-LOGS_FILTER = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error,aws_config=error"
+# or credentials that are not there, page by page, and about a rebase that fails: the error says it once.
+LOGS_FILTER = (
+    "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error,aws_config=error,"
+    "icechunk::session=error"
+)
 
 _memories: dict[str, icechunk.Storage] = {}
 
