@@ -43,11 +43,6 @@ class Transaction:
         return self._commit.repo
 
     @property
-    def branch(self) -> str:
-        """The branch that the commit goes to."""
-        return self._commit.branch
-
-    @property
     def session(self) -> icechunk.Session:
         """Icechunk's session; you may call its methods too, but leave the commit to the transaction."""
         if self._session is None:
@@ -96,7 +91,7 @@ class Transaction:
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
         with explain_errors(self.repo):
-            self._session = self.repo.writable_session(self.branch)
+            self._session = self.repo.writable_session(self._commit.branch)
         self._base = self._session.snapshot_id
         return self
 
