@@ -41,6 +41,9 @@ type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | No
 with their own storage options."""
 
 
+type Containers = Mapping[str, icechunk.VirtualChunkContainer]
+"""How to reach sources, by URL prefix."""
+
 type ConfigChange = Callable[[icechunk.RepositoryConfig], bool]
 """Changes the configuration of a repository, and says whether it did."""
 
@@ -170,29 +173,18 @@ def _choose_containers(prefixes: Allowed, existing: Mapping[str, Any]) -> dict[s
     return chosen
 
 
-def _reopen(
-    repo: icechunk.Repository,
-    containers: Mapping[str, icechunk.VirtualChunkContainer],
-    grants: _Grants,
-    more: ConfigChange = _no_change,
-) -> icechunk.Repository:
-    config = _config_with(repo, containers, grants, more, secrets=True)
+def _reopen(repo: icechunk.Repository, containers: Containers, grants: _Grants) -> icechunk.Repository:
+    config = _config_with(repo, containers, grants, secrets=True)
     opened = repo.reopen(config=config, authorize_virtual_chunk_access=credentials(grants.options))
     _grants[opened] = grants
     return opened
 
 
 def _config_with(
-    repo: icechunk.Repository,
-    containers: Mapping[str, icechunk.VirtualChunkContainer],
-    grants: _Grants,
-    more: ConfigChange,
-    *,
-    secrets: bool,
+    repo: icechunk.Repository, containers: Containers, grants: _Grants, *, secrets: bool
 ) -> icechunk.RepositoryConfig:
     """The configuration with these containers, and with the tokens of the caller only if `secrets`."""
     config = repo.config
-    more(config)
     for prefix, container in containers.items():
         own = grants.options.get(prefix, {})
         if scheme_of(prefix) in ("http", "https") and headers_of(own):
@@ -326,20 +318,23 @@ def with_containers(
 
 def _with_more(
     repo: icechunk.Repository,
-    added: Mapping[str, icechunk.VirtualChunkContainer],
+    added: Containers,
     granted: Mapping[str, Mapping[str, Any]],
     more: ConfigChange = _no_change,
 ) -> icechunk.Repository:
     """The successor of a handle: with containers that are saved, and authorised for these prefixes too."""
     from intarsia.versions.locking import commit_lock  # readers do not need it
 
+    saved = repo
     if added or more(repo.config):
         for _ in range(MAX_TRIES):
             # Icechunk keeps it beside the list of snapshots: on a local disk, saving it is like a commit.
             with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
                 existing = {**containers_of(repo), **added}
-                config = _config_with(repo, existing, _grants_of(repo), more, secrets=False)
-                repo.reopen(config=config).save_config()
+                config = _config_with(repo, existing, _grants_of(repo), secrets=False)
+                more(config)
+                saved = repo.reopen(config=config)
+                saved.save_config()
             if added.keys() <= containers_of(repo).keys():  # nobody has saved without them since
                 break
         else:
@@ -349,7 +344,7 @@ def _with_more(
             )
     grants = _grants_of(repo)
     grants.options |= granted
-    opened = _reopen(repo, {**containers_of(repo), **added}, grants, more)
+    opened = _reopen(saved, {**containers_of(repo), **added}, grants)
     _grants.setdefault(repo, _Grants()).successor = opened
     return opened
 
