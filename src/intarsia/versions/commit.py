@@ -202,7 +202,10 @@ def commit_with_retries(
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
                 # A commit that conflicts has written everything but the branch; looking first is cheaper.
                 moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
-                changed = _rebase(prepared, commit) if moved else []
+                try:
+                    changed = prepared.rebase() if moved else []
+                except _BranchResetError as reset:
+                    changed = [str(reset)]
                 if not changed:
                     try:
                         return commit.make(prepared.session, since=base)
@@ -215,14 +218,8 @@ def commit_with_retries(
     raise ConcurrentUpdateError(commit.message, commit.branch, changed)
 
 
-def _rebase(prepared: PreparedChange, commit: Commit) -> list[str]:
-    """Put a change on top of what others have committed, or say in words why that is impossible."""
-    base = prepared.session.snapshot_id
-    try:
-        return prepared.rebase()
-    except icechunk.InvalidInputError:
-        tip = commit.repo.lookup_branch(commit.branch)
-        return [f"the branch was reset to {tip}, where {base} is unknown"]
+class _BranchResetError(Exception):
+    """A branch no longer has the snapshot that a change builds on."""
 
 
 def _conflict_text(conflict: icechunk.Conflict) -> str:
@@ -288,7 +285,10 @@ class Changes:
     @classmethod
     def between(cls, repo: icechunk.Repository, base: str, tip: str) -> Self:
         """Those of all commits after a snapshot up to another one, which must build on it."""
-        return cls.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
+        try:
+            return cls.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
+        except icechunk.InvalidInputError as error:
+            raise _BranchResetError(f"the branch was reset to {tip}, where {base} is unknown") from error
 
     @property
     def all_groups(self) -> set[str]:

@@ -60,7 +60,7 @@ def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     options = dict(arguments or {})
     valid = sorted({name for names in SCHEME_OPTIONS.values() for name in names})
-    for unknown in options.keys() - valid:
+    for unknown in sorted(options.keys() - set(valid)):
         raise IngestError(f"sources take no option {unknown!r}; {names_text(unknown, valid)}")
     return options
 
