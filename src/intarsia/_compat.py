@@ -18,12 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import numbers
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard
@@ -74,6 +71,8 @@ if TYPE_CHECKING:
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
+# is_pure_fancy_indexing: whether `array[selection]` reads point by point, which drops nulls at the end.
+# morton_order_coords: the chunks of a shard in the order in which zarr writes them.
 # sync: runs a coroutine of a store on zarr's event loop.
 
 LACKING: list[str] = []
@@ -105,13 +104,6 @@ def _private(thing: Any, name: str, package: str) -> Any:
         raise _lacks(package, error) from error
 
 
-def _refuse_slots(*_arguments: Any, **_options: Any) -> Any:
-    raise SlotsUnsupportedError(
-        f"slotted shards do not work with zarr {zarr.__version__}, which lacks {', '.join(LACKING)}.\n"
-        f"  Install a newer intarsia, or an older zarr: pip install 'zarr<{zarr.__version__}'"
-    )
-
-
 def _loop_of_sync() -> asyncio.AbstractEventLoop:
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
@@ -125,24 +117,24 @@ class _NotFused(BatchedCodecPipeline):
     sync_transform: ClassVar[None] = None
 
 
-class _ItemSize:
-    """What stands for the class of data types that know their size; ours have an `item_size` either way."""
-
-
 DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
 V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
-get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", _refuse_slots)
+get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", None)
+is_pure_fancy_indexing = _from_zarr("zarr.core.indexing", "is_pure_fancy_indexing", lambda *_: False)
+morton_order_coords = _from_zarr(
+    "zarr.core.indexing", "morton_order_coords", lambda grid: [*np.ndindex(grid)]
+)
 if not TYPE_CHECKING:
     Resolver = object  # only in signatures
     FusedCodecPipeline = _from_zarr("zarr.core.codec_pipeline", "FusedCodecPipeline", _NotFused)
-    HasItemSize = _from_zarr("zarr.core.dtype.common", "HasItemSize", _ItemSize)
+    HasItemSize = _from_zarr("zarr.core.dtype.common", "HasItemSize", object)
 
 if LACKING:
     logging.getLogger("intarsia").warning(
         "zarr %s is newer than this intarsia, and lacks %s: arrays are read and written through its public "
-        "API, which may be slower, and slotted shards may be refused",
+        "API, which may be slower, and slotted shards are refused",
         zarr.__version__,
         ", ".join(LACKING),
     )
@@ -188,15 +180,18 @@ SHARDING_METHODS = (
 
 
 def check_sharding() -> None:
-    """Refuse slotted shards if zarr no longer calls the methods that ours replace.
+    """Refuse slotted shards if zarr no longer calls the methods that ours replace, or lacks what they need.
 
-    It would then write whole shards, without locks, and lose what others write at the same time.
+    It would write whole shards, without locks, and lose what others write at the same time.
     """
     needed = (*SHARDING_METHODS, "_get_shard_indexer_and_value")
     lost = [f"zarr.codecs.ShardingCodec.{name}" for name in needed if not hasattr(ShardingCodec, name)]
-    if lost:
-        LACKING.extend(name for name in lost if name not in LACKING)
-        _refuse_slots()
+    if lost or LACKING:
+        raise SlotsUnsupportedError(
+            f"slotted shards do not work with zarr {zarr.__version__}, which lacks "
+            f"{', '.join([*LACKING, *lost])}.\n"
+            f"  Install a newer intarsia, or an older zarr: pip install 'zarr<{zarr.__version__}'"
+        )
 
 
 # zarr: chains of codecs
@@ -216,38 +211,27 @@ def evolve_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> tuple[Codec, ...]
     return tuple(chain)
 
 
-def resolve_aa_specs(
-    codecs: Iterable[ArrayArrayCodec], spec: ArraySpec
-) -> tuple[tuple[ArraySpec, ...], ArraySpec]:
-    """What each array -> array codec gets, and what the array -> bytes codec gets."""
-    specs = [spec]
+def codec_specs(codecs: Iterable[Codec], spec: ArraySpec) -> list[ArraySpec]:
+    """What each codec of a chain is told about its input: after the array -> array codecs, all the same."""
+    specs = []
     for codec in codecs:
-        specs.append(codec.resolve_metadata(specs[-1]))
-    return tuple(specs[:-1]), specs[-1]
+        specs.append(spec)
+        if isinstance(codec, ArrayArrayCodec):
+            spec = codec.resolve_metadata(spec)
+    return specs
 
 
-class Stages(NamedTuple):
-    """The codecs of a chain by stage, each in the order of encoding."""
+def stages(codecs: Iterable[Codec]) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+    """The codecs of a chain by stage: array -> array, array -> bytes, and bytes -> bytes.
 
-    array_array: tuple[Any, ...]
-    array_bytes: Any
-    bytes_bytes: tuple[Any, ...]
-
-
-def stages(codecs: Iterable[Codec]) -> Stages:
-    """The codecs of a chain by stage; raises ValueError if they are not in this order."""
+    Raises ValueError if they are not in this order.
+    """
     chain = tuple(codecs)
-    order = [
-        0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
-        for codec in chain
-    ]
-    if order != sorted(order) or order.count(1) != 1:
-        raise ValueError(
-            f"the codecs {[type(codec).__name__ for codec in chain]} are no chain: it has array -> array "
-            "codecs, one array -> bytes codec and bytes -> bytes codecs, in this order"
-        )
-    middle = order.index(1)
-    return Stages(chain[:middle], chain[middle], chain[middle + 1 :])
+    kinds = ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+    before, middle, after = (tuple(each for each in chain if isinstance(each, kind)) for kind in kinds)
+    if len(middle) != 1 or (*before, *middle, *after) != chain:
+        raise ValueError(f"the codecs {[type(codec).__name__ for codec in chain]} are no chain")
+    return before, middle[0], after
 
 
 class ChunkTransform:
@@ -257,7 +241,7 @@ class ChunkTransform:
     """
 
     def __init__(self, *, codecs: Iterable[Codec]) -> None:
-        self.codecs = tuple(codecs)
+        self.codecs: tuple[Any, ...] = tuple(codecs)
         waiting = [type(codec).__name__ for codec in self.codecs if not codec_supports_sync(codec)]
         if waiting:
             raise TypeError(f"these codecs work only inside an event loop: {', '.join(waiting)}")
@@ -265,26 +249,19 @@ class ChunkTransform:
 
     def decode_chunk(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> AnyNDBuffer:
         """The values of a chunk."""
-        before, serializer, after = self.stages
-        specs, inner = resolve_aa_specs(before, chunk_spec)
         data: Any = chunk_bytes
-        for codec in (*reversed(after), serializer):
-            data = codec._decode_sync(data, inner)
-        for codec, spec in zip(reversed(before), reversed(specs), strict=True):
+        specs = codec_specs(self.codecs, chunk_spec)
+        for codec, spec in zip(reversed(self.codecs), reversed(specs), strict=True):
             data = codec._decode_sync(data, spec)
         values: AnyNDBuffer = data
         return values
 
     def encode_chunk(self, chunk_array: AnyNDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
         """The bytes of a chunk; None if a codec says that it need not be stored."""
-        before, serializer, after = self.stages
-        specs, inner = resolve_aa_specs(before, chunk_spec)
         data: Any = chunk_array
-        steps = [*zip(before, specs, strict=True), *((codec, inner) for codec in (serializer, *after))]
-        for codec, spec in steps:
-            if data is None:
-                return None
-            data = codec._encode_sync(data, spec)
+        for codec, spec in zip(self.codecs, codec_specs(self.codecs, chunk_spec), strict=True):
+            if data is not None:
+                data = codec._encode_sync(data, spec)
         encoded: Buffer | None = data
         return encoded
 
@@ -306,24 +283,6 @@ def chunk_is_empty(chunk: AnyNDBuffer, spec: ArraySpec) -> bool:
     return not spec.config.write_empty_chunks and chunk.all_equal(fill)
 
 
-@lru_cache(maxsize=16)
-def morton_order_coords(grid: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The chunks of a shard in the order in which zarr writes them: by their interleaved bits.
-
-    >>> morton_order_coords((2, 2))
-    ((0, 0), (1, 0), (0, 1), (1, 1))
-    """
-    axes = np.indices(grid).reshape(len(grid), math.prod(grid))
-    bits = [
-        (axis >> bit) & 1
-        for bit in range(max(grid, default=1).bit_length())
-        for axis, size in zip(axes, grid, strict=True)
-        if (size - 1) >> bit
-    ]
-    order = np.lexsort(bits) if bits else slice(None)
-    return tuple(map(tuple, axes.T[order].tolist()))
-
-
 def is_regular(grid: Any) -> TypeGuard[RegularChunkGridMetadata]:
     """Whether all chunks of a grid have one shape."""
     return hasattr(grid, "chunk_shape")
@@ -335,34 +294,6 @@ def has_usual_keys(encoding: Any) -> bool:
 
 
 # zarr: the rest
-
-
-def is_pure_fancy_indexing(selection: Any, ndim: int) -> bool:
-    """Whether `array[selection]` of zarr reads point by point, as `vindex` does.
-
-    >>> is_pure_fancy_indexing(([0, 1], 2), 2), is_pure_fancy_indexing(([0, 1], slice(2)), 2)
-    (True, False)
-    """
-    if getattr(selection, "dtype", None) == np.bool_ and hasattr(selection, "shape"):
-        return True
-    kinds = {*map(type, selection)} if isinstance(selection, list) else set()
-    if ndim == 1 and kinds and kinds <= {bool, np.bool_}:
-        return True
-    entries = selection if isinstance(selection, tuple) else (selection,)
-    lists = [entry for entry in entries if _is_index_list(entry)]
-    indexes = [entry for entry in entries if _is_index(entry)]
-    return bool(lists) and len(entries) == ndim == len(lists) + len(indexes)
-
-
-def _is_index(entry: Any) -> bool:
-    return isinstance(entry, numbers.Integral) and not isinstance(entry, bool)
-
-
-def _is_index_list(entry: Any) -> bool:
-    """Whether these are several indexes: a list of integers, or an array of them."""
-    if isinstance(entry, list):
-        return bool(entry) and all(map(_is_index, entry))
-    return not np.isscalar(entry) and hasattr(entry, "shape") and entry.dtype.kind in "ui"
 
 
 async def concurrent_map[T](
@@ -419,11 +350,6 @@ def storage_path(storage: icechunk.Storage) -> str | None:
         return fields["path"] if fields["type"] == "local filesystem" else None
     except KeyError as error:  # it may be local; without the lock, commits could be lost
         raise _lacks("icechunk", error) from error
-
-
-def storage_in_memory(storage: icechunk.Storage) -> bool:
-    """Whether a storage is memory of this process, which pickled sessions lose."""
-    return _storage_fields(storage).get("type") == "in-memory"
 
 
 def storage_text(storage: icechunk.Storage) -> str:

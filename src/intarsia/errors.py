@@ -523,9 +523,9 @@ class LockTimeoutError(IntarsiaError, TimeoutError):
 class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     """Others committed something that the changes of a transaction do not fit; nothing was committed.
 
-    >>> print(ConcurrentUpdateError("second year", "main", ["/t: layout or attributes"]))
+    >>> print(ConcurrentUpdateError("second year", "main", ["/t: Zarr metadata double update"]))
     'second year' was not committed to branch 'main': others changed what it builds on.
-      /t: layout or attributes
+      /t: Zarr metadata double update
     Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,
     intarsia.recode or intarsia.retry do so.
     """

@@ -130,16 +130,19 @@ class StoreHandle:
         try:
             sync(store.exists("zarr.json"))
         except icechunk.StorageError as error:
-            raise errors.UnsharedStorageError(
-                f"the worker {_worker_name()} cannot read the repository: its storage is in the memory of "
-                "another process, or on a disk that this worker does not have.\n"
-                f"  Use storage that all workers reach. Icechunk says: {error}"
-            ) from error
+            raise _unshared(f"the worker {_worker_name()} cannot read the repository", error) from error
         return store
 
     def result(self, store: Any) -> WriteResult:
         """What the worker has to return after writing."""
         return WriteResult(_worker_name(), None if self.fork is None else pickle.dumps(store.session))
+
+
+def _unshared(what: str, error: Exception) -> errors.UnsharedStorageError:
+    return errors.UnsharedStorageError(
+        f"{what}: the storage is in the memory of another process, or on a disk that others do not have.\n"
+        f"  Use storage that all workers reach. Icechunk says: {error}"
+    )
 
 
 def fork_of(store: Any) -> icechunk.ForkSession:
@@ -203,11 +206,8 @@ class WriterPool:
                 try:
                     sync(self.store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1)))
                 except icechunk.IcechunkError as error:
-                    raise errors.UnsharedStorageError(
-                        f"the worker {worker} wrote the chunk {key}, but it cannot be read from here: the "
-                        "storage is in memory, or on a disk that only the worker has.\n"
-                        f"  Use storage that all workers reach. Icechunk says: {error}"
-                    ) from error
+                    what = f"the worker {worker} wrote the chunk {key}, but it cannot be read from here"
+                    raise _unshared(what, error) from error
                 return
 
 

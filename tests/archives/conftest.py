@@ -3,28 +3,22 @@
 import obstore
 import pytest
 
-from tests import servers
+from intarsia.versions.storage_options import for_obstore
 
 BUCKET = "archive"
 
 
 @pytest.fixture(scope="session")
 def s3(moto_server):
-    """How obstore reaches an S3 server of our own, which has the bucket `archive`."""
+    """The storage options of an S3 server of our own, which has the bucket `archive`."""
     moto_server.client().create_bucket(Bucket=BUCKET)
-    return {
-        "endpoint": moto_server.endpoint,
-        "region": "us-east-1",
-        "access_key_id": servers.KEY,
-        "secret_access_key": servers.SECRET,
-        "client_options": {"allow_http": True},
-    }
+    return moto_server.options
 
 
 @pytest.fixture
 def bucket(s3):
     """The bucket as a store, empty."""
-    store = obstore.store.S3Store(BUCKET, **s3)
+    store = obstore.store.S3Store(BUCKET, **for_obstore(s3, "s3"))
     for batch in obstore.list(store):
         obstore.delete(store, [meta["path"] for meta in batch])
     return store

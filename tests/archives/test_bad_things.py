@@ -30,7 +30,7 @@ def served(s3, bucket, series):
     """The series in a bucket behind a proxy; the names, the options, and the proxy."""
     for path in series:
         obstore.put(bucket, f"a/{path.name}", path.read_bytes())
-    with proxy_before(s3["endpoint"]) as proxy:
+    with proxy_before(s3["endpoint_url"]) as proxy:
         options = {
             "endpoint_url": proxy.endpoint, "region": s3["region"], "allow_http": True,
             "access_key_id": s3["access_key_id"], "secret_access_key": s3["secret_access_key"],

@@ -173,6 +173,6 @@ def test_objects_on_s3_are_asked_by_their_head(tmp_path, s3, bucket):
     obstore.put(bucket, "x/1.nc", b"other")
     found = intarsia.archives.sources(report.repository, "sst", storage_options=s3)
     assert [file.state for file in found] == ["gone", "changed"]
-    nobody = s3 | {"endpoint": "http://127.0.0.1:9", "retry_config": {"max_retries": 0}}
+    nobody = s3 | {"endpoint_url": "http://127.0.0.1:9"}
     found = intarsia.archives.sources(report.repository, storage_options=nobody)
     assert {file.state for file in found} == {"unreachable"}

@@ -358,7 +358,5 @@ def test_what_is_no_store_is_named(tmp_path):
         for opener in (intarsia.open, intarsia.reader, intarsia.verify):
             with pytest.raises(intarsia.IntarsiaError, match=rf"{place} is a {what}, not a store"):
                 opener(place, "a")
-    with pytest.raises(
-        FileNotFoundError, match=r"is a file, and a repository is a directory(.|\n)*ingest\(files"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"is a file, not an Icechunk repository(.|\n)*ingest\(files"):
         intarsia.open_repository(tmp_path / "file", create=True)

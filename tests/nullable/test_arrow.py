@@ -96,8 +96,8 @@ def test_nat_is_refused_or_made_null_on_request():
 )
 def test_other_types_of_arrow(array, expected):
     found = from_arrow(array)
-    assert found.is_null().tolist() == [e is None for e in expected]
-    for value, want, null in zip(found.values, expected, found.is_null(), strict=True):
+    assert found.isnull().tolist() == [e is None for e in expected]
+    for value, want, null in zip(found.values, expected, found.isnull(), strict=True):
         assert null or value == want
 
 
@@ -119,12 +119,12 @@ def test_types_without_an_equal_are_refused(array, match):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (NullableValues(np.zeros(2, dtype="c8")), "no type for complex64"),
-        (NullableValues(np.zeros(2, dtype="V3")), "no type"),
+        (NullableValues(np.zeros(2, dtype="c8")), "complex64 has no equivalent"),
+        (NullableValues(np.zeros(2, dtype="V3")), "has no equivalent"),
         (NullableValues(np.array(3)), "single element"),
         (NullableValues(np.zeros((2, 0))), "would be empty"),
         (NullableValues(np.zeros(2), np.zeros(2, dtype="u1"), 2), "one kind of null"),
-        (NullableValues(np.zeros(2, dtype="M8[ps]")), "has no equivalent"),
+        (NullableValues(np.ones(2, dtype="i8").view("M8[ps]")), "cannot hold them all"),
     ],
 )
 def test_what_arrow_cannot_hold_is_refused(data, match):
@@ -228,10 +228,10 @@ def test_dates_keep_their_meaning(unit):
     assert (converted[[0, 2]] == values[[0, 2]]).all()
 
 
-@pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8[ps]", "M8[fs]"])
+@pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8[ps]", "M8[fs]", "m8"])
 def test_units_without_an_equal_are_refused(dtype):
-    with pytest.raises(DataTypeError, match="has no equivalent"):
-        to_common_unit(np.zeros(2, dtype=dtype))
+    with pytest.raises(DataTypeError, match=r"cannot hold them all|no unit of time"):
+        to_common_unit(np.ones(2, dtype="i8").view(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["M8[D]", "m8[h]", "m8[10s]"])
@@ -244,6 +244,6 @@ def test_nat():
     data = NullableValues(np.array(["NaT", "NaT", 1], dtype="M8[s]"), np.array([False, True, False]))
     with pytest.raises(NullsPresentError, match="1 of 3 elements are NaT"):
         require_one_null(data, nat_as_null=False, where="Arrow")
-    assert require_one_null(data, nat_as_null=True, where="Arrow").is_null().tolist() == [True, True, False]
+    assert require_one_null(data, nat_as_null=True, where="Arrow").isnull().tolist() == [True, True, False]
     floats = NullableValues(np.array([np.nan]))
     assert require_one_null(floats, nat_as_null=False, where="Arrow") is floats

@@ -150,6 +150,6 @@ def test_what_zarr_itself_creates_of_nulls_is_an_error_and_the_call_to_use_works
         with pytest.raises((DataTypeError, TypeError, ValueError, AttributeError), match=match):
             create("a", data)
     array = create_array(group, "a", data=data)
-    assert array.read_nullable().is_null().tolist() == [False, True]
+    assert array.read_nullable().isnull().tolist() == [False, True]
     group["a"][:] = np.ma.masked_all(2, dtype=array.dtype)  # into an array that exists, zarr writes nulls
     assert array.read_nullable().null_count == 2

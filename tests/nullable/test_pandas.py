@@ -51,10 +51,10 @@ def test_numbers_are_shared_both_ways(kind):
 
 def test_plain_columns_keep_their_nan_unless_asked():
     series = pd.Series([1.0, np.nan])
-    assert from_pandas(series).is_null().tolist() == [False, False]
-    assert from_pandas(series, nan_as_null=True).is_null().tolist() == [False, True]
+    assert from_pandas(series).isnull().tolist() == [False, False]
+    assert from_pandas(series, nan_as_null=True).isnull().tolist() == [False, True]
     dates = pd.Series(pd.to_datetime(["2020-01-01", None]))
-    assert from_pandas(dates).is_null().tolist() == [False, True]
+    assert from_pandas(dates).isnull().tolist() == [False, True]
     zoned = dates.dt.tz_localize("Europe/Berlin")
     assert from_pandas(zoned).values[0] == np.datetime64("2019-12-31T23:00")
 

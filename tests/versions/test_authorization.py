@@ -60,8 +60,6 @@ def test_what_has_no_sources_to_authorise_is_refused(tmp_path, archive):
     for source in (tmp_path / "plain.zarr", store, {}):
         with pytest.raises(TypeError, match="need an Icechunk repository"):
             intarsia.open(source, "sst", authorize=True)
-    with pytest.raises(TypeError, match="not both"):
-        intarsia.open_repository(archive[0], authorize=True, authorize_virtual_chunk_access={})
 
 
 def test_a_handle_from_before_the_containers_works_after_them(tmp_path):

@@ -85,22 +85,11 @@ def test_more_workers_than_chunks_leave_some_without_work():
         assert sorted(share.size for share in shares) == [0, 0, 0, 1, 1]
 
 
-def test_writing_outside_the_share_is_refused_at_once():
-    with intarsia.transaction(memory()) as tx:
-        first, _ = prepared(tx).fork_for(2)
-        with pytest.raises(intarsia.errors.ForkError, match=r"\(4,\) of m-"):
-            first[3:5] = 1
-        with pytest.raises(intarsia.errors.ForkError):
-            first[np.array([0, 7])] = 1
-        first[np.array([0, 3])] = 1
-        assert first[...].tolist() == [1, 0, 0, 1, 0, 0, 0, 0]
-
-
-def test_what_was_written_outside_the_share_all_the_same_is_refused_when_merged():
+def test_what_was_written_outside_the_share_is_refused_when_merged():
     with intarsia.transaction(memory()) as tx:
         array = prepared(tx)
         first, second = array.fork_for(2)
-        first.array[5] = 1
+        first[5] = 1
         second[5] = 2
         with pytest.raises(intarsia.errors.ForkError, match="not in its share"):
             tx.merge(second, first)
@@ -112,7 +101,7 @@ def test_a_share_is_merged_once():
         first, second = prepared(tx).fork_for(2)
         first[0], second[7] = 1, 7
         tx.merge(first)
-        with pytest.raises(intarsia.errors.ForkError, match="two workers wrote the same chunks"):
+        with pytest.raises(intarsia.errors.ForkError, match="written after the work was divided"):
             tx.merge(second, first)
         tx.merge(second)
 
@@ -145,19 +134,6 @@ def test_work_for_an_array_that_was_made_anew_is_refused():
         intarsia.create(tx.store, "t", shape=(8,), chunks=(1,), dtype="int64", overwrite=True)
         with pytest.raises(intarsia.errors.ForkError, match="removed or recreated"):
             tx.merge(share)
-
-
-def test_icechunks_own_forks_are_checked_too():
-    repo = memory()
-    with intarsia.transaction(repo) as tx:
-        member = prepared(tx).regions[0].name
-        forks = [tx.session.fork() for _ in range(2)]
-        for i, fork in enumerate(forks):
-            zarr.open_array(fork.store, path=f"t/{member}")[0] = i + 1
-        with pytest.raises(intarsia.errors.ForkError, match="same chunks"):
-            tx.merge(*forks)
-        tx.merge(forks[0])
-    assert intarsia.open(repo, "t")[0] == 1
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -193,18 +169,6 @@ def test_a_chunk_that_others_committed_since_is_not_overwritten(repo):
             tx.merge(one)
         tx.merge(other)
     assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 99, 99, 8, 8, 6, 7]
-
-
-def test_icechunks_own_forks_do_not_overwrite_either(tmp_path):
-    repo = intarsia.open_repository(tmp_path / "r", create=True)
-    with intarsia.transaction(repo) as tx:
-        array = prepared(tx)
-        fork = tx.session.fork()
-        zarr.open_array(fork.store, path=f"t/{array.regions[0].name}")[0] = 1
-        array[0] = 2
-        with pytest.raises(intarsia.errors.ForkError, match="written after the work was divided"):
-            tx.merge(fork)
-    assert intarsia.open(repo, "t")[0] == 2
 
 
 def test_forks_need_a_transaction():

@@ -98,7 +98,7 @@ def test_an_append_is_an_added_region_and_its_bytes(repo):
     intarsia.append(repo, "t", np.arange(1000, 3000), codecs=[])
     change = latest(repo)
     assert (change.shape_before, change.shape_after) == ((4,), (2004,))
-    assert change.added == (((4, 2004),),)
+    assert change.bounds("added") == (((4, 2004),),)
     assert change.bytes_written == 8000
     assert [region.kind for region in change.regions] == ["added"]
     assert change.attributes == ()
@@ -106,23 +106,23 @@ def test_an_append_is_an_added_region_and_its_bytes(repo):
 
 def test_growth_is_an_added_box(repo):
     intarsia.append(repo, "t", [4, 5])
-    assert latest(repo).added == (((4, 6),),)
-    assert not latest(repo).written
+    assert latest(repo).bounds("added") == (((4, 6),),)
+    assert not latest(repo).bounds("written")
 
 
 def test_growth_of_a_partial_chunk_writes_that_chunk_too(repo):
     intarsia.append(repo, "t", [4])
     intarsia.append(repo, "t", [5, 6])
     change = latest(repo)
-    assert (change.added, change.written) == ((((6, 7),),), (((4, 5),),))
+    assert (change.bounds("added"), change.bounds("written")) == ((((6, 7),),), (((4, 5),),))
 
 
 def test_a_recode_says_from_what_to_what(repo):
     intarsia.recode(repo, "t", [(0, 2)], codecs=["zstd"])
     change = latest(repo)
-    assert change.recoded == (((0, 2),),)
+    assert change.bounds("recoded") == (((0, 2),),)
     assert [str(region) for region in change.regions] == ["recoded [0:2] (gzip-5 to zstd-0)"]
-    assert not change.added
+    assert not change.bounds("added")
 
 
 def test_a_recode_to_the_same_encoding_is_called_joined(repo):
@@ -134,14 +134,14 @@ def test_a_recode_to_the_same_encoding_is_called_joined(repo):
 def test_a_drop_is_a_drop(repo):
     intarsia.retry(repo, lambda tx: tx.open("t").drop_region([(2, 4)]))
     change = latest(repo)
-    assert change.dropped == (((2, 4),),)
+    assert change.bounds("dropped") == (((2, 4),),)
     assert [str(region) for region in change.regions] == ["dropped [2:4] (gzip-5)"]
 
 
 def test_a_write_names_the_chunks_it_touched(repo):
     intarsia.write(repo, "t", 3, 9)
     change = latest(repo)
-    assert change.written == (((2, 4),),)
+    assert change.bounds("written") == (((2, 4),),)
     assert change.bytes_written > 0
     assert [region.kind for region in change.regions] == ["written"]
 
@@ -158,11 +158,11 @@ def test_creation_and_removal_are_told(repo):
     intarsia.retry(repo, remove, message="remove")
     removed, created = intarsia.history(repo, "t")
     assert removed.changes[0].deleted
-    assert removed.changes[0].dropped == (((0, 4),),)
+    assert removed.changes[0].bounds("dropped") == (((0, 4),),)
     assert created.changes[0].created
-    assert created.changes[0].added == (((0, 4),),)
+    assert created.changes[0].bounds("added") == (((0, 4),),)
     ends = removed.snapshot_id, created.snapshot_id
-    assert intarsia.diff(repo, "t", *reversed(ends)).lines()[:2] == ("deleted", "dropped [0:4] (gzip-5)")
+    assert intarsia.diff(repo, "t", *reversed(ends)).lines()[::2] == ("deleted", "dropped [0:4] (gzip-5)")
     assert str(intarsia.diff(repo, "t", ends[0], ends[0])) == "t: no difference"
 
 
@@ -200,9 +200,9 @@ def test_diff_goes_over_many_commits_in_either_direction(repo):
     intarsia.append(repo, "t", [4, 5], codecs=["zstd"])
     intarsia.recode(repo, "t", [(2, 4)], codecs=["crc32c"])
     there = intarsia.diff(repo, "t", first)
-    assert (there.added, there.recoded) == ((((4, 6),),), (((2, 4),),))
+    assert (there.bounds("added"), there.bounds("recoded")) == ((((4, 6),),), (((2, 4),),))
     back = intarsia.diff(repo, "t", "main", first)
-    assert (back.dropped, back.recoded) == ((((4, 6),),), (((2, 4),),))
+    assert (back.bounds("dropped"), back.bounds("recoded")) == ((((4, 6),),), (((2, 4),),))
     assert not intarsia.diff(repo, "t", first, first)
 
 
@@ -211,8 +211,8 @@ def test_diff_sees_writes_in_regions_that_stayed(repo):
     intarsia.write(repo, "t", 0, 9)
     intarsia.write(repo, "t", 0, 8)
     change = intarsia.diff(repo, "t", first)
-    assert change.written == (((0, 2),),)
-    assert not intarsia.diff(repo, "t", first, first).written
+    assert change.bounds("written") == (((0, 2),),)
+    assert not intarsia.diff(repo, "t", first, first).bounds("written")
 
 
 def test_versions_go_by_id_tag_branch_or_time(repo):
@@ -221,7 +221,7 @@ def test_versions_go_by_id_tag_branch_or_time(repo):
     intarsia.append(repo, "t", [4, 5])
     now = datetime.datetime.now(datetime.UTC)
     for version in ("v1", first):
-        assert intarsia.diff(repo, "t", version, "main").added == (((4, 6),),)
+        assert intarsia.diff(repo, "t", version, "main").bounds("added") == (((4, 6),),)
     assert not intarsia.diff(repo, "t", now)
     assert not intarsia.diff(repo, "t", now.isoformat(), "main")
     with pytest.raises(intarsia.errors.VersionNotFoundError, match=r"no version 'v2'.*\n.*tags: v1"):
@@ -247,7 +247,7 @@ def test_an_array_without_dimensions_has_a_history_too():
         tx.create("z", shape=(), chunks=(), dtype="int64").add_region([], codecs=["gzip"], data=1)
     first = tx.snapshot_id
     intarsia.write(repo, "z", ..., 2)
-    assert latest(repo, "z").written == ((),)
+    assert latest(repo, "z").bounds("written") == ((),)
     intarsia.recode(repo, "z", codecs=["zstd"])
     assert [str(region) for region in latest(repo, "z").regions] == ["recoded [] (gzip-5 to zstd-0)"]
     intarsia.restore(repo, "z", first)
@@ -267,7 +267,7 @@ def test_a_tag_that_looks_like_a_snapshots_id_is_a_tag():
     repo.create_tag(tag, tx.snapshot_id)
     repo.create_branch(branch, tx.snapshot_id)
     intarsia.append(repo, "t", [3, 4])
-    assert intarsia.diff(repo, "t", tag).added == (((2, 4),),)
-    assert intarsia.diff(repo, "t", branch).added == (((2, 4),),)
+    assert intarsia.diff(repo, "t", tag).bounds("added") == (((2, 4),),)
+    assert intarsia.diff(repo, "t", branch).bounds("added") == (((2, 4),),)
     intarsia.restore(repo, "t", tag)
     assert intarsia.open(repo, "t")[...].tolist() == [1, 2]

@@ -227,7 +227,7 @@ def test_two_forks_that_both_change_a_layout_are_refused():
     for place, fork in enumerate(forks):
         intarsia.open(fork.store, "t", mode="r+")[place] = -1
     with pytest.raises(icechunk.IcechunkError, match="updated the same groups"):
-        tx.merge(*forks)
+        tx.session.merge(*forks)
     assert check_every_snapshot(repo)
 
 

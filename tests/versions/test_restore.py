@@ -125,7 +125,7 @@ def test_a_version_that_has_no_such_array_is_an_error(repo):
 
 
 def test_a_time_before_the_first_version_is_said_in_plain_words(repo):
-    words = r"has no version of 2020-01-01 .*: the first one of the branch 'main' is later"
+    words = r"main does not have an? snapshots? before or at 2020-01-01 .*\n.*history lists the versions"
     with pytest.raises(intarsia.errors.VersionNotFoundError, match=words):
         intarsia.restore(repo, "t", "2020-01-01")
 

@@ -25,12 +25,7 @@ def place(tmp_path):
     config.set_virtual_chunk_container(
         icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(files)))
     )
-    repo = intarsia.open_repository(
-        tmp_path / "r",
-        create=True,
-        config=config,
-        authorize_virtual_chunk_access={url: icechunk.credentials.LocalFileSystemAccess},
-    )
+    repo = intarsia.open_repository(tmp_path / "r", create=True, config=config, authorize=True)
     return repo, files
 
 

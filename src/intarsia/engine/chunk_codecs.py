@@ -19,7 +19,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs
+from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, codec_specs
 from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
@@ -83,7 +83,8 @@ class Decoder:
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
         self._array_codecs, self._serializer, after = chain.stages
-        self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
+        specs = codec_specs(chain.codecs, spec)
+        self._array_specs, self._spec = specs[: len(self._array_codecs)], specs[-1]
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
         self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()

@@ -200,7 +200,7 @@ class _Reading:
 def split_nulls(values: Any) -> tuple[Any, Any]:
     """Values as an ordinary array, and where they are null."""
     if isinstance(values, NullableValues):
-        return np.asarray(values.values), values.is_null()
+        return np.asarray(values.values), values.isnull()
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         return values.data, mask == np.ones((), mask.dtype)  # a null record is one in every field

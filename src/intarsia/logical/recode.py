@@ -307,7 +307,7 @@ def first_difference(one: Any, other: Any) -> tuple[int, ...] | None:
     null: Any = np.False_
     nulls: Any = np.False_
     if isinstance(one, NullableValues):
-        null, nulls = one.is_null(), other.is_null()
+        null, nulls = one.isnull(), other.isnull()
         one, other = one.values, other.values
     same = (one == other) | ((one != one) & (other != other)) | null
     different = np.argwhere(~np.asarray(same & (null == nulls)))

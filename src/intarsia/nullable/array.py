@@ -156,16 +156,6 @@ class NullableArray(NDArrayOperatorsMixin):
             return self._na_object
         return read_representation(self.attrs, self.dtype)[1]
 
-    def with_na_object(self, na_object: Any) -> NullableArray:
-        """A handle that reads strings as arrays of `StringDType(na_object=…)`.
-
-        >>> from intarsia import nullable
-        >>> a = nullable.create_array({}, data=["x", None])
-        >>> a.with_na_object(np.nan)[:]
-        array(['x', nan], dtype=StringDType(na_object=nan))
-        """
-        return NullableArray(self.zarr_array, na_object=na_object)
-
     def with_config(self, **options: Any) -> NullableArray:
         """A handle with other run-time `options`: `decision`, `padding`, `verify_header`.
 
@@ -485,7 +475,7 @@ def create_array(
             raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
         attributes[ATTRIBUTE] = na_object_name(na_object)
     zarr_array = zarr.create_array(
-        _to_store(store),
+        to_store(store),
         name=name,
         shape=shape,
         dtype=data_type,
@@ -528,8 +518,9 @@ def open_array(
     """
     if mode is not None:
         options["mode"] = mode
-    return NullableArray(zarr.open_array(_to_store(store), path=path or "", **options), na_object=na_object)
+    return NullableArray(zarr.open_array(to_store(store), path=path or "", **options), na_object=na_object)
 
 
-def _to_store(store: Any) -> Any:
+def to_store(store: Any) -> Any:
+    """What zarr opens for a store, a place in one, or a group."""
     return safe_store(store.store_path if isinstance(store, zarr.Group) else store)

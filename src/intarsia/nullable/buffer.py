@@ -61,9 +61,19 @@ class NullableNDBuffer(NDBuffer, metaclass=_EqualToNDBuffer):
         return cls(ndarray_like)
 
     def all_equal(self, other: Any, equal_nan: bool = True) -> bool:
-        if isinstance(other, Null | Some):  # the fill value of a nullable array, whose values these become
-            return _all_equal(NullableValues.of(self.as_ndarray_like()), other, equal_nan)
-        return super().all_equal(other, equal_nan)
+        """Whether every element is `other`: the same null, or the same value to the bit."""
+        if not isinstance(other, Null | Some):  # the fill value of a nullable array
+            return super().all_equal(other, equal_nan)
+        own: Any = self.as_ndarray_like()
+        data = own if type(own) is NullableValues else NullableValues.of(own)
+        value, wraps = other, 0
+        while isinstance(value, Some):
+            value, wraps = value.value, wraps + 1
+        if value is NULL:
+            # Plain and masked data does not know the depth of the array: its nulls are the outermost.
+            nulls = data.isnull() if data.depth == 1 else data.missing == data.depth - wraps
+            return (data.depth > 1 or wraps == 0) and bool(nulls.all())
+        return not data.missing.any() and NDBuffer(data.values).all_equal(value, equal_nan)
 
 
 class OptionalNDBuffer(NullableNDBuffer):
@@ -95,22 +105,7 @@ class OptionalNDBuffer(NullableNDBuffer):
     def __setitem__(self, key: Any, value: Any) -> None:
         self.nullable[key] = value.as_ndarray_like() if isinstance(value, NDBuffer) else value
 
-    def all_equal(self, other: Any, equal_nan: bool = True) -> bool:
-        return other is not None and _all_equal(self.nullable, other, equal_nan)
-
 
 def to_nullable(buffer: Any, depth: int) -> NullableValues:
     """What a buffer of any kind holds, as nullable data of `depth`."""
     return NullableValues.of(buffer.as_ndarray_like(), depth)
-
-
-def _all_equal(data: NullableValues, scalar: Any, equal_nan: bool) -> bool:
-    """Whether every element is `scalar`: the same null, or the same value to the bit."""
-    value, wraps = scalar, 0
-    while isinstance(value, Some):
-        value, wraps = value.value, wraps + 1
-    if value is NULL:
-        # Plain and masked data to be written does not know the array's depth: its nulls are the outermost.
-        nulls = data.is_null() if data.depth == 1 else data.missing == data.depth - wraps
-        return (data.depth > 1 or wraps == 0) and bool(nulls.all())
-    return not data.missing.any() and NDBuffer(data.values).all_equal(value, equal_nan)

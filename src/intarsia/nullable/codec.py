@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, repeat
 from math import prod
 from typing import Any, Literal, Self
 
@@ -26,9 +25,8 @@ from intarsia._compat import (
     JSON,
     ArrayConfig,
     ArraySpec,
-    Stages,
+    codec_specs,
     evolve_codecs,
-    resolve_aa_specs,
     stages,
 )
 from intarsia.codecs import compressors
@@ -250,10 +248,6 @@ class NestedCodecs:
     codecs: tuple[Codec, ...]
     """The chain, as in zarr.json."""
 
-    @cached_property
-    def _stages(self) -> Stages:
-        return stages(self.codecs)
-
     def validate(self, spec: ArraySpec, chunk_grid: Any) -> None:
         """Let each codec check whether it can work on data of `spec`."""
         for codec in self.codecs:
@@ -262,27 +256,25 @@ class NestedCodecs:
 
     def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
         """The encoded part."""
-        before, inner = resolve_aa_specs(self._stages[0], spec)
         encoded: Any = data
-        for codec, codec_spec in zip(self.codecs, chain(before, repeat(inner)), strict=False):
+        for codec, codec_spec in zip(self.codecs, codec_specs(self.codecs, spec), strict=True):
             encoded = encode_with(codec, encoded, codec_spec)
         part: Buffer = encoded
         return part
 
     def decode(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
         """The decoded part, in the shape that `spec` gives."""
-        arrays, serializer, compressed = self._stages
-        before, inner = resolve_aa_specs(arrays, spec)
+        specs = codec_specs(self.codecs, spec)
+        inner, (_, serializer, compressed) = specs[-1], stages(self.codecs)
         bounds = compressors.decoded_bounds((serializer, *compressed), inner)
         unknown = compressors.unknown_bound(inner, len(data))  # by the stored size, however compressed
+        limits = [unknown if bound is None else bound for bound in reversed(bounds)]
         decoded: Any = data
-        for codec, bound in zip(reversed(compressed), reversed(bounds), strict=True):
-            decoded = self._decode_one(codec, decoded, inner, unknown if bound is None else bound)
-        if serializer.is_fixed_size:
-            decoded = aligned(decoded, inner)
-        decoded = self._decode_one(serializer, decoded, inner)
-        for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-            decoded = self._decode_one(codec, decoded, codec_spec)
+        for codec, codec_spec in zip(reversed(self.codecs), reversed(specs), strict=True):
+            if codec is serializer and serializer.is_fixed_size:
+                decoded = aligned(decoded, inner)
+            most = limits.pop(0) if limits else None
+            decoded = self._decode_one(codec, decoded, codec_spec, most)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
                 f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "

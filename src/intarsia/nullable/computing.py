@@ -18,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from intarsia._compat import numpys_own
 from intarsia.errors import DataTypeError
 from intarsia.nullable.conversions import as_nullable, is_null_type
-from intarsia.nullable.elements import is_string, placeholder
+from intarsia.nullable.elements import placeholder
 from intarsia.nullable.nullable_values import Array, NullableValues, check_one_level
 
 type Axis = int | tuple[int, ...] | None
@@ -82,7 +82,7 @@ def _operand(value: Any) -> Any:
 
 def _elementwise(ufunc: np.ufunc, operands: Sequence[Any], options: Any) -> Any:
     """The result of `ufunc` for elements that are present in all operands."""
-    nulls = [operand.is_null() for operand in operands if isinstance(operand, NullableValues)]
+    nulls = [operand.isnull() for operand in operands if isinstance(operand, NullableValues)]
     null = np.logical_or.reduce(np.broadcast_arrays(*nulls))
     values = [_values(operand) for operand in operands]
     modes: Any = {kind: mode if mode == "ignore" else "raise" for kind, mode in np.geterr().items()}
@@ -112,7 +112,7 @@ def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
     null: Any = np.False_
     decided: Any = np.False_
     for operand in map(_to_array, operands):
-        unknown, values = operand.is_null(), operand.values
+        unknown, values = operand.isnull(), operand.values
         null = null | unknown
         decided = decided | (~unknown & (values if decisive else ~values))
     return NullableValues(decided if decisive else ~decided, null & ~decided)
@@ -152,10 +152,10 @@ def _where(condition: Any, *choices: Any) -> Any:
         return np.where(np.asarray(condition))
     (condition,) = map(_to_array, _operands([condition]))
     choices = tuple(_operands(choices))
-    null = [_to_array(choice).is_null() for choice in choices]
+    null = [_to_array(choice).isnull() for choice in choices]
     chosen = condition.values.astype(np.bool_, copy=False)
     values = np.where(chosen, *map(_values, choices))
-    missing = condition.is_null() | np.where(chosen, *null)
+    missing = condition.isnull() | np.where(chosen, *null)
     return NullableValues(values, np.broadcast_to(missing, values.shape).copy())
 
 
@@ -205,7 +205,7 @@ def reduce(
         raise TypeError(f"the result of {name} cannot be written to out=, which may not hold nulls")
     check_one_level(data)
     axes = tuple(range(data.ndim)) if axis is None else normalize_axis_tuple(axis, data.ndim)
-    null = data.is_null()
+    null = data.isnull()
     if name in ("min", "max"):
         values = _extreme(data, name, axes).astype(dtype or data.values.dtype, copy=False)
     else:
@@ -226,7 +226,7 @@ def reduce(
 
 def _statistic(data: NullableValues, name: str, axes: tuple[int, ...], dtype: Any, ddof: int) -> Array:
     """The result of numpy.ma for the numbers."""
-    values, null = data.values, data.is_null()
+    values, null = data.values, data.isnull()
     if values.dtype.kind not in ("biufcm" if name == "sum" else "biufc"):
         raise DataTypeError(f"{name} is for numbers, not for {values.dtype}")
     options: dict[str, Any] = {"ddof": ddof} if name in ("var", "std") else {}
@@ -248,24 +248,14 @@ def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
 
 
 def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
-    """The smallest or largest element of any data that has an order."""
-    own, values, null = data.values.dtype, data.values, data.is_null()
-    if own.kind in "US":
-        values = values.astype(np.dtypes.StringDType() if own.kind == "U" else object)
-    best: np.ufunc
-    worst: np.ufunc
-    best, worst = (np.minimum, np.maximum) if is_string(values.dtype) else (np.fmin, np.fmax)
+    """The smallest or largest element."""
+    values, kind = data.values, data.values.dtype.kind
+    if kind not in "biufcmM":
+        raise DataTypeError(f"{name} is for numbers and times, not for {values.dtype}")
+    reducer, other_end = np.fmin, np.ma.minimum_fill_value
     if name == "max":
-        best, worst = worst, best
-    shape = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
-    present = values[~null]
-    if not present.size:
-        return np.full(shape, placeholder(own), dtype=own)
+        reducer, other_end = np.fmax, np.ma.maximum_fill_value
     # NaN and NaT lose against anything; in types without them, the other extreme does.
-    loses = placeholder(own) if own.kind in "fcmM" else worst.reduce(present)
-    if null.any():
-        values = values.copy()
-        values[null] = loses
-    for axis in axes:  # NumPy reduces text along one axis only
-        values = best.reduce(values, axis=axis, keepdims=True, initial=loses)
-    return np.asarray(values)
+    loses = np.asarray(placeholder(values.dtype) if kind in "fcmM" else other_end(values), values.dtype)
+    filled = np.where(data.isnull(), loses, values)
+    return np.asarray(reducer.reduce(filled, axis=axes, keepdims=True, initial=loses[()]))

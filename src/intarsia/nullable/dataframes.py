@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 UNITS = ("s", "ms", "us", "ns")
 """The time units of pandas and Arrow."""
 
-_COARSER = ("W", "D", "h", "m")
-
 
 def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
     """Convert to an Arrow array. Further dimensions become lists of fixed size, with the nulls innermost.
@@ -51,18 +49,15 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
 
 
 def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
-    values, missing = data.values, data.is_null()
+    values, missing = data.values, data.isnull()
     kind = values.dtype.kind
-    if names := values.dtype.names:
-        fields = [to_arrow(data[name]) for name in names]
-        return pa.StructArray.from_arrays(fields, names, mask=pa.array(missing))
     if kind in "USOT":
         arrow_type = pa.large_binary() if kind in "SO" else pa.large_string()
         return pa.array(values.astype(object), type=arrow_type, mask=missing)
     if kind in "mM":
         values = _times(values, missing)
     elif kind not in "biuf":
-        raise DataTypeError(f"Arrow has no type for {values.dtype}: use masked arrays")
+        raise DataTypeError(f"{values.dtype} has no equivalent in Arrow: use masked arrays, or one field")
     values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
     return pa.array(values, mask=missing if missing.any() else None, from_pandas=False)
 
@@ -122,8 +117,6 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
     missing = np.array(array.is_null(), dtype=np.bool_)
     if types.is_null(kind):
         return NullableValues(np.zeros(size, dtype=np.bool_), missing)
-    if types.is_struct(kind):
-        return NullableValues(_records_from_arrow(array, missing), missing)
     is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     binary = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
     if is_text or any(is_binary(kind) for is_binary in binary):
@@ -142,24 +135,6 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
     if size:  # without the bitmap, integers with nulls do not become floats
         array = pa.Array.from_buffers(kind, size, [None, array.buffers()[1]], offset=array.offset)
     return NullableValues(array.to_numpy(zero_copy_only=False), missing)
-
-
-def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    columns = {field.name: from_arrow(array.field(field.name)) for field in array.type}
-    dtypes = [(name, column.values.dtype) for name, column in columns.items()]
-    if any(dtype.kind in "OT" for _, dtype in dtypes):
-        raise DataTypeError(
-            f"the Arrow type {array.type}: fields of a struct need a fixed size: cast it first"
-        )
-    records = np.zeros(len(array), dtype=dtypes)
-    for name, column in columns.items():
-        if (column.is_null() & ~missing).any():
-            raise NullsPresentError(
-                f"the field {name!r} holds nulls, but a struct is null as a whole: "
-                "fill them first, or store each field as an array of its own"
-            )
-        records[name][~missing] = column.values[~missing]
-    return records
 
 
 def stack_columns(columns: list[NullableValues], names: list[Any]) -> NullableValues:
@@ -217,21 +192,11 @@ def from_polars(series: Any) -> NullableValues:
 
 
 def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`values` in one of `UNITS`, with the same meaning; a unit that none of them can express is refused."""
-    unit, count = np.datetime_data(values.dtype)
-    if unit in UNITS and count == 1 and values.dtype.isnative:
-        return values
-    kind = values.dtype.kind
-    if unit in UNITS:
-        target = unit
-    elif unit in _COARSER or (kind == "M" and unit in "YM"):
-        target = "s"
-    else:
-        raise DataTypeError(
-            f"{values.dtype} has no equivalent in Arrow or pandas, which count in {', '.join(UNITS)}: "
-            "convert it with astype first"
-        )
-    return cast(values, np.dtype(f"{kind}8[{target}]"))
+    """`values` in one of `UNITS`, with the same meaning; those that none of them can express are refused."""
+    unit, kind = np.datetime_data(values.dtype)[0], values.dtype.kind
+    if unit == "generic":
+        raise DataTypeError(f"{values.dtype} says no unit of time: convert it with astype first")
+    return cast(values, np.dtype(f"{kind}8[{unit if unit in UNITS else 's'}]"))
 
 
 def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
@@ -243,7 +208,7 @@ def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str)
         )
     if nullable.values.dtype.kind not in "mM":
         return nullable
-    nat = np.isnat(nullable.values) & ~nullable.is_null()
+    nat = np.isnat(nullable.values) & ~nullable.isnull()
     count = int(np.count_nonzero(nat))
     if not count:
         return nullable
@@ -252,7 +217,7 @@ def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str)
             f"{count} of {nullable.size} elements are NaT and not null, but {where} cannot tell the two "
             "apart: pass nat_as_null=True to make them null"
         )
-    return NullableValues(nullable.values, nullable.is_null() | nat)
+    return NullableValues(nullable.values, nullable.isnull() | nat)
 
 
 def to_pandas(
@@ -286,11 +251,11 @@ def to_pandas(
 
 
 def _column(pd: ModuleType, data: NullableValues) -> Any:
-    values, missing = data.values, data.is_null()
+    values, missing = data.values, data.isnull()
     kind, itemsize = values.dtype.kind, values.dtype.itemsize
     if kind in "TU":
         return pd.StringDtype(na_value=pd.NA).__from_arrow__(to_arrow(data))
-    if kind in "OS" or values.dtype.names or (kind, itemsize) == ("f", 2):
+    if kind in "OS" or (kind, itemsize) == ("f", 2):
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
         return pd.Series(_times(values, missing), copy=False).array

@@ -193,8 +193,7 @@ class OptionalDType(_DTypeWithNulls, HasItemSize):
         """Called only by zarr's `bytes` codec, which cannot encode this data type."""
         raise CodecConfigurationError(
             f"the data type {self} cannot be encoded by the codec 'bytes' by itself: nulls have no bytes.\n"
-            "  Use the codec 'optional', serializer=intarsia.nullable.NullableCodec(), with codecs for "
-            "the values as its data_codecs; intarsia.nullable.create_array does so"
+            "  Use the codec 'optional', intarsia.nullable.NullableCodec(), as nullable.create_array does"
         )
 
     # -- NumPy
@@ -209,11 +208,10 @@ class OptionalDType(_DTypeWithNulls, HasItemSize):
         if element is not None:
             # zarr's own data types match this dtype too, and would silently drop the nulls.
             raise DataTypeError(
-                f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) says too "
-                "little to make another one: give dtype=array.metadata.data_type and "
-                "serializer=intarsia.nullable.NullableCodec() for a nullable array, or "
-                f"np.dtype({str(element.dtype)!r}) for a plain one.\n"
-                "  To store data with nulls: intarsia.nullable.create_array(group, name, data=…)"
+                f"the dtype of a nullable array of {element.dtype} says too little to make another one.\n"
+                "  Give dtype=array.metadata.data_type and serializer=intarsia.nullable.NullableCodec(), "
+                f"or np.dtype({str(element.dtype)!r}) for a plain array. "
+                "To store data with nulls: intarsia.nullable.create_array(group, name, data=…)"
             )
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 

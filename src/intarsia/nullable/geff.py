@@ -5,8 +5,8 @@ from typing import Any, Literal
 import numpy as np
 import zarr
 
-from intarsia._icechunk import safe_store
 from intarsia.errors import DataTypeError
+from intarsia.nullable.array import to_store
 from intarsia.nullable.nullable_values import NullableValues
 
 
@@ -24,21 +24,12 @@ def from_geff(
     >>> from_geff(group, "score")
     NullableValues([0.5, NULL], dtype=float64)
     """
-    if of not in ("nodes", "edges"):
-        raise ValueError(f"of={of!r}: choose 'nodes' or 'edges', which have properties in a GEFF")
-    root: Any = source
-    if not isinstance(source, zarr.Group):
-        root = zarr.open_group(safe_store(source), mode="r", path=path or "")
-    elif path:
-        root = source[path]
+    root: Any = zarr.open_group(to_store(source), mode="r", path=path or "")
     where = f"{of}/props/{prop}"
-    try:
-        group: Any = root[where]
-        stored: Any = group["values"]
-    except KeyError:
-        parent = root.get(f"{of}/props")
-        names = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
-        raise KeyError(f"{of} have no property {prop!r}; they have: {', '.join(names) or 'none'}") from None
+    group = root.get(where)
+    if not isinstance(group, zarr.Group):
+        raise KeyError(f"there is no property {prop!r} of {of}: there is nothing at {where}")
+    stored: Any = group["values"]
     if "data" in group:
         raise DataTypeError(
             f"{where} holds an array of its own shape for each of the {of}, which do not form one "
@@ -49,7 +40,8 @@ def from_geff(
         values = values.astype(np.dtypes.StringDType())
     if "missing" not in group:
         return NullableValues(values)
-    missing = np.asarray(group["missing"][...], dtype=np.bool_)
+    nulls: Any = group["missing"]
+    missing = np.asarray(nulls[...], dtype=np.bool_)
     if missing.shape != values.shape[:1]:
         raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
     rows = missing.reshape(missing.shape + (1,) * (values.ndim - 1))

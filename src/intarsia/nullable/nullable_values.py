@@ -14,7 +14,6 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from intarsia.casting import Casting, cast
-from intarsia.display import terminal_width
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import elements
 
@@ -33,9 +32,6 @@ _SHOWN = 10
 
 _DIGITS = 8
 """Digits of a long float in `repr`, as in NumPy."""
-
-_WIDTH = 75
-"""Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
 
 
 class NullableValues(NDArrayOperatorsMixin):
@@ -145,7 +141,7 @@ class NullableValues(NDArrayOperatorsMixin):
                 mask = _mask_of_structs(mask)
             plain = cls.of(array.data)  # whose strings may have nulls of their own
             if mask is not None:
-                plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
+                plain = cls(plain.values, plain.isnull() | mask if plain.null_count else mask)
             return plain.at_depth(depth)
         if elements.is_string(array.dtype) and hasattr(array.dtype, "na_object"):
             from intarsia.nullable.representation import from_strings
@@ -199,15 +195,12 @@ class NullableValues(NDArrayOperatorsMixin):
         """The number of elements."""
         return self.values.size
 
+    # Without these three, zarr does not take it for an array when it writes single points.
+
     @property
     def itemsize(self) -> int:
         """The bytes of one value and its `missing`."""
         return self.values.itemsize + 1
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all values and of `missing`."""
-        return self.values.nbytes + self.missing.nbytes
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -220,13 +213,14 @@ class NullableValues(NDArrayOperatorsMixin):
         return self.values.flags
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of all values and of `missing`."""
+        return self.values.nbytes + self.missing.nbytes
+
+    @property
     def null_count(self) -> int:
         """The number of elements that are null at any level."""
         return int(np.count_nonzero(self.missing))
-
-    def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True where an element is null at any level."""
-        return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -235,30 +229,24 @@ class NullableValues(NDArrayOperatorsMixin):
         return (part if part.ndim else part.item() for part in (self[i] for i in range(len(self))))
 
     def __repr__(self) -> str:
-        width = min(terminal_width() or _WIDTH, _WIDTH)
-        text = f"NullableValues({self._elements_text(width)},"
-        last = f" dtype={self.values.dtype})"
-        fits = len(text.rpartition("\n")[2]) + len(last) <= width
-        return text + (last if fits else "\n" + " " * len("NullableValues") + last)
-
-    def _elements_text(self, width: int) -> str:
         half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
         axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
-        shown = self[np.ix_(*axes)]
+        shown, rest = self[np.ix_(*axes)], f", dtype={self.values.dtype})"
         texts = np.empty(shown.shape, dtype=object)
         texts.flat = [
             _text_of(elements.to_scalar(value, int(missing), self.depth))
             for value, missing in zip(shown.values.flat, shown.missing.flat, strict=True)
         ]
-        return np.array2string(
+        text = np.array2string(
             texts,
-            max_line_width=width,
             separator=", ",
             prefix="NullableValues(",
+            suffix=rest,
             formatter={"all": str},
             threshold=texts.size if texts.shape == self.shape else 0,
             edgeitems=half,
         )
+        return f"NullableValues({text}{rest}"
 
     def equals(self, other: NullableValues) -> bool:
         """Whether both have the same shape, levels of null, and present values to the bit.
@@ -309,7 +297,7 @@ class NullableValues(NDArrayOperatorsMixin):
                 f"a masked array has one kind of null, but this data has {self.depth}: "
                 "look at .missing, or give up the difference with masked(collapse=True)"
             )
-        return np.ma.MaskedArray(self.values, mask=self.is_null())
+        return np.ma.MaskedArray(self.values, mask=self.isnull())
 
     def filled(self, value: Any) -> Array:
         """A plain array with `value` in place of every null.
@@ -321,7 +309,7 @@ class NullableValues(NDArrayOperatorsMixin):
         fill = self._convert(value)
         if fill.null_count:
             raise NullsPresentError(f"{value!r} is null where a value is needed")
-        out[self.is_null()] = fill.values
+        out[self.isnull()] = fill.values
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -337,7 +325,7 @@ class NullableValues(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> NullableValues:
         if isinstance(key, str):  # a field of structs, null where the struct is
-            return NullableValues(self.values[key], self.is_null())
+            return NullableValues(self.values[key], self.isnull())
         key = _as_view(key)
         return NullableValues(self.values[key], self.missing[key], self.depth)
 
@@ -446,13 +434,13 @@ class NullableValues(NDArrayOperatorsMixin):
     # -- nulls
 
     def isnull(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True where an element is null, as a plain array: `is_null` under the name that pandas uses.
+        """True where an element is null at any level, as a plain array.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([1, None]).isnull()
         array([False,  True])
         """
-        return self.is_null()
+        return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
 
     def fillna(self, value: Any) -> NullableValues:
         """Replace every null by `value`: one for all, or an array with one for each, which may be null again.
@@ -464,7 +452,7 @@ class NullableValues(NDArrayOperatorsMixin):
         NullableValues([1, 8, NULL], dtype=int64)
         """
         check_one_level(self)
-        result, null = self.copy(), self.is_null()
+        result, null = self.copy(), self.isnull()
         fill = self._convert(value)
         result.values[null] = np.broadcast_to(fill.values, self.shape)[null]
         result.missing[null] = np.broadcast_to(fill.missing, self.shape)[null]
@@ -477,7 +465,7 @@ class NullableValues(NDArrayOperatorsMixin):
         >>> as_nullable([[1, None], [None, 4]]).dropna()
         NullableValues([1, 4], dtype=int64)
         """
-        return NullableValues(self.values[~self.is_null()])
+        return NullableValues(self.values[~self.isnull()])
 
     # -- reductions
 
@@ -488,7 +476,7 @@ class NullableValues(NDArrayOperatorsMixin):
         >>> as_nullable([[1, None], [3, 4]]).count(axis=0).tolist()
         [2, 1]
         """
-        return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
+        return np.count_nonzero(~self.isnull(), axis=axis, keepdims=keepdims)
 
     def sum(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The sum of the present elements; null if there are none.

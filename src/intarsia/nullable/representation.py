@@ -109,7 +109,7 @@ def to_strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
     check_na_object(na_object)
     out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
     out[...] = data.values
-    out[data.is_null()] = na_object
+    out[data.isnull()] = na_object
     return out
 
 

@@ -11,7 +11,7 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
-from intarsia._compat import JSON, ArraySpec, resolve_aa_specs
+from intarsia._compat import JSON, ArraySpec, codec_specs
 from intarsia.codecs import base
 from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
@@ -82,23 +82,23 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
         except (TypeError, ValueError, OverflowError) as error:
             raise CodecConfigurationError(f"codec {NAME!r}: values: {error}") from error
 
-    def _specs(self, chunk_spec: ArraySpec) -> tuple[tuple[ArraySpec, ...], ArraySpec]:
+    def _specs(self, chunk_spec: ArraySpec) -> list[ArraySpec]:
         """The input of every nested codec, and the output of the last."""
         inner = _inner(chunk_spec.dtype)
         fill = chunk_spec.fill_value
         plain = fill.value if isinstance(fill, Some) else self._scalars(inner)[0]
-        return resolve_aa_specs(self.codecs, replace(chunk_spec, dtype=inner, fill_value=plain))
+        return codec_specs((*self.codecs, BytesCodec()), replace(chunk_spec, dtype=inner, fill_value=plain))
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        return self._specs(chunk_spec)[1]
+        return self._specs(chunk_spec)[-1]
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        for codec, spec in zip(self.codecs, self._specs(chunk_spec)[0], strict=True):
+        for codec, spec in zip(self.codecs, self._specs(chunk_spec), strict=False):
             input_byte_length = codec.compute_encoded_size(input_byte_length, spec)
         return input_byte_length
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        specs, _ = self._specs(chunk_spec)
+        specs = self._specs(chunk_spec)[:-1]
         for codec, spec in zip(reversed(self.codecs), reversed(specs), strict=True):
             chunk_array = decode_with(codec, chunk_array, spec)
         inner = _inner(chunk_spec.dtype)
@@ -117,7 +117,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         inner = _inner(chunk_spec.dtype)
         data = to_nullable(chunk_array, 1)
-        clash = self._is_sentinel(data.values, inner) & ~data.is_null()
+        clash = self._is_sentinel(data.values, inner) & ~data.isnull()
         if clash.any():
             at = tuple(int(i) for i in np.argwhere(clash)[0])
             raise ChunkEncodeError(
@@ -126,7 +126,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
             )
         filled = data.filled(self._scalars(inner)[0])
         encoded: NDBuffer = chunk_spec.prototype.nd_buffer.from_ndarray_like(filled)
-        for codec, spec in zip(self.codecs, self._specs(chunk_spec)[0], strict=True):
+        for codec, spec in zip(self.codecs, self._specs(chunk_spec), strict=False):
             encoded = encode_with(codec, encoded, spec)
         return encoded
 

@@ -54,7 +54,7 @@ def without_nulls(
     _check(nulls)
     if nulls == "masked":
         return data.masked(collapse=True)
-    values, missing, count = data.values, data.is_null(), data.null_count
+    values, missing, count = data.values, data.isnull(), data.null_count
     if nulls == "raise" or (nulls is None and values.dtype.kind not in "fcmM"):
         if count:
             hint = "" if nulls == "raise" else f"{values.dtype} has no NaN. "

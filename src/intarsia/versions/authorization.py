@@ -9,6 +9,7 @@ opened before its repository had containers finds the one that knows them. The e
 can read sources without Icechunk.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,9 @@ type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | No
 with their own storage options."""
 
 
+type Containers = Mapping[str, icechunk.VirtualChunkContainer]
+"""How to reach sources, by URL prefix."""
+
 type ConfigChange = Callable[[icechunk.RepositoryConfig], bool]
 """Changes the configuration of a repository, and says whether it did."""
 
@@ -66,6 +70,12 @@ class _Grants:
 
 
 _grants: WeakKeyDictionary[icechunk.Repository, _Grants] = WeakKeyDictionary()
+
+
+def _grants_of(repo: icechunk.Repository) -> _Grants:
+    """What a handle is authorised for, to begin those of another handle with."""
+    known, prefixes = _grants.get(repo, _Grants()), repo.authorized_virtual_container_prefixes
+    return replace(known, options={each: known.options.get(each, {}) for each in prefixes}, successor=None)
 
 
 def remember_location(repo: icechunk.Repository, url: str, options: Mapping[str, Any]) -> None:
@@ -135,69 +145,51 @@ def authorized_handle(
         return repo
     options = source_options(storage_options) if not shared else dict(storage_options or {})
     existing = containers_of(repo)
-    before = _grants.get(repo, _Grants())
-    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
-    chosen |= {
-        prefix: {**(options if prefix.startswith(shared) else {}), **own}
-        for prefix, own in _choose_containers(prefixes, existing).items()
-    }
-    everything = options if prefixes is True else before.everything
-    return _reopen(repo, existing, replace(before, options=chosen, everything=everything, successor=None))
+    grants = _grants_of(repo)
+    for prefix, own in _choose_containers(prefixes, existing).items():
+        grants.options[prefix] = {**(options if prefix.startswith(shared) else {}), **own}
+    if prefixes is True:
+        grants.everything = options
+    return _reopen(repo, existing, grants)
 
 
 def _choose_containers(prefixes: Allowed, existing: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The containers that are meant, each with its own options."""
-    named: dict[str, Mapping[str, Any]]
-    if isinstance(prefixes, bool) or prefixes is None:
-        return {prefix: {} for prefix in existing if prefixes}
-    if isinstance(prefixes, Mapping):
-        named = {prefix: source_options(own) for prefix, own in prefixes.items()}
-    else:
-        named = {prefix: {} for prefix in ([prefixes] if isinstance(prefixes, str) else prefixes)}
+    if prefixes is True:
+        return {prefix: {} for prefix in existing}
+    listed: Any = [prefixes] if isinstance(prefixes, str) else prefixes
+    named = listed if isinstance(listed, Mapping) else dict.fromkeys(listed)
     chosen: dict[str, Mapping[str, Any]] = {}
     for prefix, own in named.items():
         text = prefix if "://" in prefix else FILE + prefix
         text = text if text.endswith("/") else text + "/"
-        below = {each: own for each in existing if each.startswith(text)}
+        below = [each for each in existing if each.startswith(text)]
         if not below:
             raise IngestError(
                 f"the repository has no virtual chunk container for {text}.\n"
                 f"  It has {', '.join(sorted(existing)) or 'none'}"
             )
-        chosen |= below
+        chosen |= dict.fromkeys(below, source_options(own))
     return chosen
 
 
-def _reopen(
-    repo: icechunk.Repository,
-    existing: Mapping[str, icechunk.VirtualChunkContainer],
-    grants: _Grants,
-    more: ConfigChange = _no_change,
-) -> icechunk.Repository:
-    config = _config_with(repo, existing, grants, more, secrets=True)
-    access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
-    opened = repo.reopen(config=config, authorize_virtual_chunk_access=access)
+def _reopen(repo: icechunk.Repository, containers: Containers, grants: _Grants) -> icechunk.Repository:
+    config = _config_with(repo, containers, grants, secrets=True)
+    opened = repo.reopen(config=config, authorize_virtual_chunk_access=credentials(grants.options))
     _grants[opened] = grants
     return opened
 
 
 def _config_with(
-    repo: icechunk.Repository,
-    containers: Mapping[str, icechunk.VirtualChunkContainer],
-    grants: _Grants,
-    more: ConfigChange,
-    *,
-    secrets: bool,
+    repo: icechunk.Repository, containers: Containers, grants: _Grants, *, secrets: bool
 ) -> icechunk.RepositoryConfig:
     """The configuration with these containers, and with the tokens of the caller only if `secrets`."""
     config = repo.config
-    more(config)
     for prefix, container in containers.items():
         own = grants.options.get(prefix, {})
-        has_token = scheme_of(prefix) in ("http", "https") and bool(headers_of(own))
-        config.set_virtual_chunk_container(
-            container_at(prefix, own, secrets=secrets) if has_token else container
-        )
+        if scheme_of(prefix) in ("http", "https") and headers_of(own):
+            container = container_at(prefix, own, secrets=secrets)
+        config.set_virtual_chunk_container(container)
     return config
 
 
@@ -230,8 +222,7 @@ def reopen_without_cache(repo: icechunk.Repository) -> icechunk.Repository:
     grants = _grants.get(repo, _Grants())
     if not grants.options or grants.options.keys() < repo.authorized_virtual_container_prefixes:
         return repo
-    access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
-    opened = icechunk.Repository.open(repo.storage, config=repo.config, authorize_virtual_chunk_access=access)
+    opened = icechunk.Repository.open(repo.storage, repo.config, credentials(grants.options))
     _grants[opened] = replace(grants, successor=None)
     return opened
 
@@ -299,14 +290,9 @@ def _source_of_each(files: Iterable[str], sources: Iterable[str]) -> set[str]:
     ...                        ["file:///a.zarr", "file:///b.nc"]))
     ['file:///a.zarr/', 'file:///b.nc']
     """
-    stores = {source.rstrip("/") for source in sources}
-    sources_or_files = set()
-    for file in files:
-        above = file
-        while "/" in above.split("://", 1)[-1] and above not in stores:
-            above = above.rsplit("/", 1)[0]
-        sources_or_files.add(f"{above}/" if above in stores and above != file else file)
-    return sources_or_files
+    places = ["", *sorted(f"{source.rstrip('/')}/" for source in sources)]
+    nearest = ((file, places[bisect_right(places, file) - 1]) for file in files)
+    return {place if place and file.startswith(place) else file for file, place in nearest}
 
 
 def with_containers(
@@ -332,32 +318,34 @@ def with_containers(
 
 def _with_more(
     repo: icechunk.Repository,
-    added: Mapping[str, icechunk.VirtualChunkContainer],
+    added: Containers,
     granted: Mapping[str, Mapping[str, Any]],
     more: ConfigChange = _no_change,
 ) -> icechunk.Repository:
     """The successor of a handle: with containers that are saved, and authorised for these prefixes too."""
     from intarsia.versions.locking import commit_lock  # readers do not need it
 
-    before = _grants.get(repo, _Grants())
-    for _ in range(MAX_TRIES if added or more(repo.config) else 0):
-        config = _config_with(repo, {**containers_of(repo), **added}, before, more, secrets=False)
-        # Icechunk keeps it beside the list of snapshots: on a local file system, saving it is like a commit.
-        with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
-            repo.reopen(config=config).save_config()
-        saved = icechunk.Repository.fetch_config(repo.storage)
-        if saved is not None and set(added) <= set(saved.virtual_chunk_containers or {}):
-            break
-    else:
-        if added:
+    saved = repo
+    if added or more(repo.config):
+        for _ in range(MAX_TRIES):
+            # Icechunk keeps it beside the list of snapshots: on a local disk, saving it is like a commit.
+            with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
+                existing = {**containers_of(repo), **added}
+                config = _config_with(repo, existing, _grants_of(repo), secrets=False)
+                more(config)
+                saved = repo.reopen(config=config)
+                saved.save_config()
+            if added.keys() <= containers_of(repo).keys():  # nobody has saved without them since
+                break
+        else:
             raise RepositoryError(
                 "other writers kept changing the configuration of the repository, so its new containers "
                 f"could not be saved: {', '.join(sorted(added))}"
             )
-    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
-    grants = replace(before, options={**chosen, **granted}, successor=None)
-    opened = _reopen(repo, {**containers_of(repo), **added}, grants, more)
-    _grants.setdefault(repo, before).successor = opened
+    grants = _grants_of(repo)
+    grants.options |= granted
+    opened = _reopen(saved, {**containers_of(repo), **added}, grants)
+    _grants.setdefault(repo, _Grants()).successor = opened
     return opened
 
 

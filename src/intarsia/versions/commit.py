@@ -113,19 +113,14 @@ class Commit:
         base = since or session.snapshot_id
         try:
             return self._in_time(session)
-        except icechunk.ConflictError:
-            # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
-            # another attempt would commit twice.
-            snapshot_id = self.find(base)
-            if snapshot_id is None:
-                raise
         except icechunk.IcechunkError as error:
             try:
                 snapshot_id = self.find(base)
-            except icechunk.IcechunkError:
-                snapshot_id = None  # the storage cannot tell either: the first error says why
+            except icechunk.IcechunkError as unknown:
+                # Those who were faster may be ourselves. If that cannot be determined, this must not pass as
+                # a conflict: another attempt would commit twice. Other errors say why the storage is silent.
+                raise unknown if isinstance(error, icechunk.ConflictError) else error from None
             if snapshot_id is None:
-                error.add_note(f"while committing to branch {self.branch!r} of {describe(self.repo)}")
                 raise
         return snapshot_id
 
@@ -207,7 +202,10 @@ def commit_with_retries(
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
                 # A commit that conflicts has written everything but the branch; looking first is cheaper.
                 moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
-                changed = prepared.rebase() if moved else []
+                try:
+                    changed = prepared.rebase() if moved else []
+                except _BranchResetError as reset:
+                    changed = [str(reset)]
                 if not changed:
                     try:
                         return commit.make(prepared.session, since=base)
@@ -218,6 +216,16 @@ def commit_with_retries(
             prepared = None
     changed = [*changed, f"others were faster in {backoff.attempts} attempts"]
     raise ConcurrentUpdateError(commit.message, commit.branch, changed)
+
+
+class _BranchResetError(Exception):
+    """A branch no longer has the snapshot that a change builds on."""
+
+
+def _conflict_text(conflict: icechunk.Conflict) -> str:
+    if conflict.conflict_type == icechunk.ConflictType.ChunkDoubleUpdate:
+        return f"chunks {chunks_text(map(tuple, conflict.conflicted_chunks or ()))}"
+    return str(conflict.conflict_type)
 
 
 MAX_SHOWN_CHUNKS = 4
@@ -274,6 +282,14 @@ class Changes:
         chunks = {path: set(map(tuple, indices)) for path, indices in diff.updated_chunks.items()}
         return cls(groups, arrays, diff.deleted_groups | diff.deleted_arrays, chunks)
 
+    @classmethod
+    def between(cls, repo: icechunk.Repository, base: str, tip: str) -> Self:
+        """Those of all commits after a snapshot up to another one, which must build on it."""
+        try:
+            return cls.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
+        except icechunk.InvalidInputError as error:
+            raise _BranchResetError(f"the branch was reset to {tip}, where {base} is unknown") from error
+
     @property
     def all_groups(self) -> set[str]:
         """Every group in which anything changed."""
@@ -289,20 +305,12 @@ class Changes:
         changed = self.groups | self.arrays | self.chunks.keys()
         return {path for path in changed if not nodes.isdisjoint(_with_groups_above(path))}
 
-    def clashes(self, theirs: "Changes") -> list[str]:
-        """What both changed, in words; empty if Icechunk can combine the two.
+    def removed_under(self, theirs: "Changes") -> set[str]:
+        """What one of two changed in nodes that the other removed, or both removed or made again.
 
-        Icechunk notices most of it in a rebase, but not that both removed something, or made it again, nor
-        that one of us removed a group in which the other made something.
+        Icechunk does not notice that in a rebase.
         """
-        written, rewritten = self.chunks.keys(), theirs.chunks.keys()
-        both = (self.groups & theirs.groups) | ((self.arrays | written) & theirs.arrays)
-        both |= self.inside(theirs.deleted) | theirs.inside(self.deleted)
-        twice = {path: self.chunks[path] & theirs.chunks[path] for path in sorted(written & rewritten)}
-        return [
-            *(f"{path}: layout or attributes" for path in sorted(both)),
-            *(f"{path}: chunks {chunks_text(chunks)}" for path, chunks in twice.items() if chunks),
-        ]
+        return self.inside(theirs.deleted) | theirs.inside(self.deleted)
 
 
 @dataclass(frozen=True)
@@ -353,11 +361,8 @@ class ReadPrecondition:
         """What the commits up to a snapshot changed in the box, in words; empty if it holds."""
         if tip == self.base:
             return []
-        try:
-            theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
-        except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        return self.violations_in(repo.readonly_session(snapshot_id=tip), theirs.written_in(self.path))
+        written = Changes.between(repo, self.base, tip).written_in(self.path)
+        return self.violations_in(repo.readonly_session(snapshot_id=tip), written)
 
     def violations_in(self, session: icechunk.Session, written: Written) -> list[str]:
         """The same for a session, in which these chunks, by member, were written since."""
@@ -423,18 +428,13 @@ class SessionChanges:
         """Put the changes on top of the branch, or say what others changed."""
         repo, session = self.commit.repo, self.session
         tip, ours = repo.lookup_branch(self.commit.branch), Changes.of(session.status())
-        try:
-            theirs = repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip)
-        except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        changed = ours.clashes(Changes.of(theirs))
-        if changed:
-            return changed
+        if removed := ours.removed_under(Changes.between(repo, self.base, tip)):
+            return [f"{path}: removed or recreated" for path in sorted(removed)]
         try:
             with writing(session):
                 session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
-            return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
+            return [f"{conflict.path}: {_conflict_text(conflict)}" for conflict in failed.conflicts]
         changed = self._hidden_writes(ours)
         for precondition in self.preconditions:
             changed += precondition.violations_until(repo, session.snapshot_id)
@@ -447,7 +447,7 @@ class SessionChanges:
         ours no longer shows.
         """
         repo, tip = self.commit.repo, self.session.snapshot_id
-        theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
+        theirs = Changes.between(repo, self.base, tip)
         before = repo.readonly_session(snapshot_id=self.base)
         hidden = []
         for group in sorted(ours.all_groups & theirs.all_groups):

@@ -149,59 +149,35 @@ class ArrayChange(Result):
         """The boxes with a change of this kind."""
         return tuple(region.bounds for region in self.regions if region.kind == kind)
 
-    @property
-    def added(self) -> tuple[Bounds, ...]:
-        """Boxes that no region covered before."""
-        return self.bounds("added")
-
-    @property
-    def dropped(self) -> tuple[Bounds, ...]:
-        """Boxes that no region covers now."""
-        return self.bounds("dropped")
-
-    @property
-    def recoded(self) -> tuple[Bounds, ...]:
-        """Boxes that have another encoding."""
-        return self.bounds("recoded")
-
-    @property
-    def written(self) -> tuple[Bounds, ...]:
-        """Boxes whose chunks were written."""
-        return self.bounds("written")
-
     def __bool__(self) -> bool:
         """Whether anything differs."""
         return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
 
     def lines(self, most: int = MAX_LINES) -> tuple[str, ...]:
-        """What happened to the array, one line each; boxes are only counted if there are more than `most`."""
-        listed = [str(region) for region in self.regions[: most + 1]]
-        if len(listed) > most:
-            kinds = ((kind, self.bounds(kind)) for kind in sorted({region.kind for region in self.regions}))
-            listed = [
-                f"{kind} {count_text(len(boxes), 'box', 'boxes')}, first {bounds_text(boxes[0])}"
-                for kind, boxes in kinds
-            ]
-        return (*self._shape_lines(), *listed, *self._attribute_lines(most))
+        """What happened to the array, one line each; of more boxes than `most`, the others are counted."""
+        listed = [*self._facts(), *map(str, self.regions[:most])]
+        if len(self.regions) > most:
+            listed.append(count_text(len(self.regions) - most, "more box", "more boxes"))
+        return tuple(listed)
 
-    def _shape_lines(self) -> list[str]:
+    def _facts(self) -> list[str]:
+        """Everything but the regions."""
+        facts = []
         if self.created:
-            return [f"created with shape {self.shape_after}"]
-        if self.deleted:
-            return ["deleted"]
-        changed = self.shape_before != self.shape_after
-        return [f"shape {self.shape_before} to {self.shape_after}"] if changed else []
-
-    def _attribute_lines(self, most: int) -> list[str]:
-        return ["attributes changed: " + ", ".join(self.attributes[:most])] if self.attributes else []
+            facts.append(f"created with shape {self.shape_after}")
+        elif self.deleted:
+            facts.append("deleted")
+        elif self.shape_before != self.shape_after:
+            facts.append(f"shape {self.shape_before} to {self.shape_after}")
+        if self.attributes:
+            facts.append("attributes changed: " + ", ".join(self.attributes[:MAX_LINES]))
+        return facts
 
     @property
     def summary(self) -> str:
         """Everything but the regions, in one line."""
-        if not self:
-            return f"{self.path or '/'}: no difference"
-        facts = [*self._shape_lines(), *self._attribute_lines(MAX_LINES)]
-        return f"{self.path or '/'}: {'; '.join([*facts, f'{size_text(self.bytes_written)} written'])}"
+        facts = [*self._facts(), f"{size_text(self.bytes_written)} written"] if self else ["no difference"]
+        return f"{self.path or '/'}: {'; '.join(facts)}"
 
     def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
         """The summary, and a table of the regions."""
@@ -226,7 +202,7 @@ def diff(
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> _ = intarsia.append(repo, "t", [3, 4], codecs=["gzip"])
-    >>> intarsia.diff(repo, "t", tx.snapshot_id).added
+    >>> intarsia.diff(repo, "t", tx.snapshot_id).bounds("added")
     (((2, 4),),)
     """
     opened = open_repository(store)

@@ -1,6 +1,5 @@
 """Writing one transaction from many processes: shares of the chunks, checked for overlaps."""
 
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,21 +8,18 @@ from typing import Any
 import icechunk
 import numpy as np
 
-from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.engine.plan import plan, touched_chunks
 from intarsia.engine.prepared_member import object_shape
-from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.manifest_diff import region_part_in_chunk, rows_of
 from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
-from intarsia.versions.version import group_in_fork, same_node
+from intarsia.versions.version import group_in_fork
 
 type Chunks = dict[str, set[tuple[int, ...]]]
-"""Chunks (or shards, if there are any) by member."""
+"""Chunks (or shards, if there are any) by member, or by the path of the array."""
 type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 """Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
 
@@ -33,7 +29,7 @@ class WriteShare:
     """What one worker may write: chunks of members that no other share has. Made by `array.fork_for`.
 
     A share is pickled and sent to a worker, which writes to it and sends it back. `tx.merge` then merges it
-    into the transaction.
+    into the transaction, and refuses what was written outside it.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -50,7 +46,7 @@ class WriteShare:
     """
 
     array: LogicalArray
-    """The logical array, for reading and writing; writes outside the share are refused when it is merged."""
+    """The logical array."""
 
     base: icechunk.ForkSession
     """The session as it was when the work was divided; nobody writes to it."""
@@ -81,14 +77,7 @@ class WriteShare:
         return sum(len(indices) for indices in self.chunks.values())
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        request = parse_selection(self.array.shape, selection)
-        outside = _outside(self.array, request, self.chunks)
-        if outside:
-            raise ForkError(
-                f"the write to {self.path!r} touches chunks outside this worker's share: {outside}.\n"
-                "  Write only to the selections in share.boxes"
-            )
-        self.array.with_config(cross_region_writes=True).write_request(request, value)
+        self.array.with_config(cross_region_writes=True)[selection] = value
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.array[selection]
@@ -153,84 +142,31 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
                     yield part.slices
 
 
-def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
-    """The chunks that a write would touch besides those allowed, in words."""
-    manifest = array.manifest
-    for part in plan(manifest, request).parts:
-        name = manifest.members[manifest.regions.row(part.row).member]
-        size, points = object_shape(array.members[name]), request.axes is None
-        extra = {*touched_chunks(part.member_selection, size, points=points)} - chunks.get(name, set())
-        if extra:
-            return f"{chunks_text(extra)} of {name}"
-    return ""
-
-
-def merge_forks(
-    repo: icechunk.Repository,
-    session: icechunk.Session,
-    forks: Iterable[WriteShare | icechunk.ForkSession],
-    merged: dict[str, set[tuple[int, ...]]],
-) -> None:
-    """Merge the changes of workers into a session; all of them are checked before any is merged.
-
-    `merged` holds the chunks merged before, by path, and is updated.
-    """
-    sessions: list[icechunk.ForkSession] = []
+def merge_shares(session: icechunk.Session, shares: Iterable[WriteShare]) -> None:
+    """Merge the changes of workers into a session; all of them are checked before any is merged."""
+    shares = list(shares)
     cached: Places = {}
-    written = {path: set(indices) for path, indices in merged.items()}
-    for each in forks:
-        share = each if isinstance(each, WriteShare) else None
-        fork = each if isinstance(each, icechunk.ForkSession) else each.fork
-        base = _before_changes(repo, fork) if share is None else share.base
-        diff = fork.status()
-        changes = Changes.of(diff)
-        _check_nodes(session, base, diff)
-        if share is not None:
-            _check_share(share, session, changes)
+    written: Chunks = {}
+    for share in shares:
+        changes = Changes.of(share.fork.status())
+        _check_share(share, session, changes)
         for path, indices in changes.chunks.items():
-            twice = written.setdefault(path, set()) & indices
-            if twice:
+            if twice := written.setdefault(path, set()) & indices:
                 raise ForkError(
                     f"two workers wrote the same chunks, {chunks_text(twice)} of {path}: one would overwrite "
                     "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
                 )
-            if base is not fork:
-                _check_chunks(session, base, path, indices, cached)
+            _check_chunks(session, share.base, path, indices, cached)
             written[path] |= indices
-        sessions.append(fork)
     with writing(session):
-        session.merge(*sessions)
-    merged.clear()
-    merged.update(written)
-
-
-def _before_changes(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
-    """What one of Icechunk's own forks began with; for storage in memory, which cannot be copied, itself."""
-    if storage_in_memory(repo.storage):
-        return fork
-    copied: icechunk.ForkSession = pickle.loads(pickle.dumps(fork))
-    copied.discard_changes()
-    return copied
-
-
-def _check_nodes(session: icechunk.Session, base: icechunk.ForkSession, diff: icechunk.Diff) -> None:
-    """Refuse changes to nodes that are not, or no longer, the session's: Icechunk accepts them silently."""
-    changed = set(diff.updated_chunks) | diff.updated_arrays | diff.updated_groups
-    created = diff.new_arrays | diff.new_groups
-    parents = {path.rpartition("/")[0] or "/" for path in created} - created
-    for path in sorted((changed - created) | parents):
-        if not same_node(session, base, path):
-            raise ForkError(
-                f"{path} is not what it was when the work was divided: it was removed or recreated.\n"
-                "  Nothing was merged. Divide the work again: array.fork_for(n)"
-            )
+        session.merge(*(share.fork for share in shares))
 
 
 def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes) -> None:
     """Refuse anything but values in the chunks of the share, for the layout that was divided."""
-    if ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
+    if changed := ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
         raise ForkError(
-            f"the layout of {share.path!r} changed after the work was divided.\n"
+            f"the layout of {share.path!r} changed after the work was divided: {changed[0]}.\n"
             "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
         )
     if changes.groups or changes.arrays:
@@ -244,7 +180,7 @@ def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes)
         if extra:
             raise ForkError(
                 f"a worker wrote chunks that are not in its share: {chunks_text(extra)} of {path}.\n"
-                "  Nothing was merged"
+                "  Nothing was merged. Write only to the selections in share.boxes"
             )
 
 
@@ -260,8 +196,6 @@ def _check_chunks(
     It makes no difference who wrote them: the transaction itself, or others on whose commit it began.
     `cached` remembers what many workers have in common.
     """
-    if not same_node(base, session, path):
-        return  # an array that the worker made
     for snapshot, one in ((base.snapshot_id, base), ("", session)):
         if (snapshot, path) not in cached:
             cached[snapshot, path] = chunk_refs(one.store, path.strip("/"))

@@ -119,7 +119,7 @@ def history(
     ...     _ = tx.create("t", shape=(0,), chunks=(2,), dtype="u1")
     >>> for day in range(2):
     ...     _ = intarsia.append(repo, "t", [day, day], message=f"day {day}")
-    >>> [(entry.message, entry.changes[0].added) for entry in intarsia.history(repo, "t")]
+    >>> [(entry.message, entry.changes[0].bounds("added")) for entry in intarsia.history(repo, "t")]
     [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
     """
     opened = open_repository(store)
@@ -136,7 +136,7 @@ def history(
 def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:
     ancestry = list(repo.ancestry(snapshot_id=tip))
     for info, parent in pairwise(ancestry):
-        changes = Changes.of(repo.diff(from_snapshot_id=parent.id, to_snapshot_id=info.id))
+        changes = Changes.between(repo, parent.id, info.id)
         before = repo.readonly_session(snapshot_id=parent.id)
         after = repo.readonly_session(snapshot_id=info.id)
         if path is None:

@@ -99,13 +99,14 @@ def lock_directory(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the lock of the repository in a directory, which must exist; the repository need not."""
     file = lock_file(path)
     # A thread uses one object per file, so that it may take the lock again while it holds it.
-    lock = _held.locks.get(file)
+    held: WeakValueDictionary[Path, _LockFile] = vars(_held).setdefault("locks", WeakValueDictionary())
+    lock = held.get(file)
     if lock is not None and not lock.closed and lock.process == os.getpid():
         _acquire(lock, path, timeout)
         yield
         return
     try:
-        lock = _held.locks[file] = _open_lock(path, file)
+        lock = held[file] = _open_lock(path, file)
     except OSError as error:
         raise RepositoryError(
             f"cannot write to the repository {path}: {file} cannot be made ({error.strerror}).\n"
@@ -170,11 +171,5 @@ def _acquire(lock: _LockFile, path: Path, timeout: float) -> None:
             time.sleep(POLL_SECONDS)
 
 
-class _ThreadLocks(threading.local):
-    """The lock files that a thread has open; only the code that holds a lock keeps it alive."""
-
-    def __init__(self) -> None:
-        self.locks: WeakValueDictionary[Path, _LockFile] = WeakValueDictionary()
-
-
-_held = _ThreadLocks()
+_held = threading.local()
+"""The lock files that each thread has open; only the code that holds a lock keeps it alive."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import icechunk
 
 from intarsia._compat import storage_path, storage_text
-from intarsia.display import names_text, storage_hint
+from intarsia.display import storage_hint
 from intarsia.errors import (
     ReadOnlyError,
     RepositoryError,
@@ -49,16 +49,16 @@ REMOTE = icechunk.StorageSettings(
 
 # Two warnings about local storage that the commit lock makes obsolete: that commits of several processes are
 # not safe, and that there is no way to find a write whose acknowledgement was lost. And those about a region
-# or credentials that are not there, page by page: the error says it once.
-LOGS_FILTER = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error,aws_config=error"
+# or credentials that are not there, page by page, and about a rebase that fails: the error says it once.
+LOGS_FILTER = (
+    "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error,aws_config=error,"
+    "icechunk::session=error"
+)
 
 _memories: dict[str, icechunk.Storage] = {}
 
 REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
 """What Icechunk says about a branch or tag that does not exist."""
-
-TOO_EARLY = re.compile(r"branch (\S+) does not have an? snapshots? before or at (.*)")
-"""What Icechunk says about a time before the first version of a branch."""
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says about a change that, by this machine's clock, is older than the one before it."""
@@ -71,7 +71,6 @@ def open_repository(
     *,
     create: bool = False,
     config: icechunk.RepositoryConfig | None = None,
-    authorize_virtual_chunk_access: dict[str, Any] | None = None,
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
@@ -94,8 +93,6 @@ def open_repository(
 
     Args:
         config: An `icechunk.RepositoryConfig`.
-        authorize_virtual_chunk_access: Credentials for virtual chunks, as `icechunk.Repository.open` takes
-            them. `intarsia.archives.authorize` is simpler.
         **options: Options of the storage, see above, by keyword.
 
     >>> import intarsia
@@ -107,7 +104,7 @@ def open_repository(
     settings = {**(storage_options or {}), **options}
     shared = ""
     if isinstance(store, icechunk.Repository):
-        if config is not None or authorize_virtual_chunk_access is not None or (settings and not authorize):
+        if config is not None or (settings and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         from intarsia.versions.locking import directory_of
 
@@ -115,13 +112,11 @@ def open_repository(
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
         repo = store
     elif isinstance(store, str | os.PathLike):
-        if authorize and authorize_virtual_chunk_access is not None:
-            raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
         text = os.fspath(store)
         shared = _shared_by(text) if authorize else ""
         # A place on this machine has no options: with `authorize`, they are for the sources.
         own = {} if authorize and not shared else settings
-        repo = _open_at(text, own, config, authorize_virtual_chunk_access, create=create)
+        repo = _open_at(text, own, config, create=create)
     else:
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
@@ -132,12 +127,7 @@ def open_repository(
 
 
 def _open_at(
-    text: str,
-    options: Mapping[str, Any],
-    config: icechunk.RepositoryConfig | None,
-    access: dict[str, Any] | None,
-    *,
-    create: bool,
+    text: str, options: Mapping[str, Any], config: icechunk.RepositoryConfig | None, *, create: bool
 ) -> icechunk.Repository:
     """Open or create the repository at a path or URL."""
     if create:
@@ -154,19 +144,16 @@ def _open_at(
         )
         config = defaults if config is None else defaults.merge(config)
     opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
-    if path is not None and path.is_file():
+    if path is not None and (path.is_file() or (not create and is_plain_zarr(path))):
+        what = "file" if path.is_file() else "plain Zarr store"
         raise RepositoryNotFoundError(
-            f"{where} is a file, and a repository is a directory.\n"
-            "  To open files as arrays: intarsia.ingest(files, store)"
-        )
-    if not create and path is not None and is_plain_zarr(path):
-        raise RepositoryNotFoundError(
-            f"{where} is a plain Zarr store, not an Icechunk repository.\n"
-            "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
+            f"{where} is a {what}, not an Icechunk repository.\n"
+            "  Files become one with intarsia.ingest(files, store); "
+            "arrays are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
         )
     with explain_errors(where):
         if path is None or not create or icechunk.Repository.exists(storage):
-            repo = opener(storage, config, access)
+            repo = opener(storage, config)
             if scheme == "s3":
                 remember_location(repo, text, options)
             return repo
@@ -183,7 +170,7 @@ def _open_at(
                 "  Choose another one; functions that take files take them before the store"
             )
         with lock_directory(path):  # two processes may try to be the first
-            return opener(storage, config, access)
+            return opener(storage, config)
 
 
 WILDCARDS = "*?[]"
@@ -335,11 +322,7 @@ def _filter_warnings() -> None:
 
 def _s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """S3 and its relatives."""
-    arguments = s3_options(options)
-    explicit = ("access_key_id", "anonymous", "get_credentials")
-    if not any(arguments.get(name) for name in explicit):
-        arguments["from_env"] = True
-    return icechunk.s3_storage(bucket=bucket, prefix=prefix, **arguments)
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix, **s3_options(options))
 
 
 def _gs(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
@@ -372,24 +355,18 @@ def clock_is_behind(error: icechunk.IcechunkError) -> bool:
     return any(words in error.message for words in CLOCK)
 
 
-def _no_ref(repo: icechunk.Repository | str, name: str) -> VersionNotFoundError:
-    """The error for a branch or tag that does not exist: it is the other of the two, or these exist."""
-    branches: set[str] = set()
-    tags: set[str] = set()
-    if not isinstance(repo, str):
-        with suppress(icechunk.IcechunkError):
-            branches, tags = repo.list_branches(), repo.list_tags()
-    if name in tags or name in branches:
-        this, other = ("branch", "tag") if name in tags else ("tag", "branch")
-        return VersionNotFoundError(f"{describe(repo)} has no {this} {name!r}, but a {other} of that name")
-    names = f": {names_text(name, [*sorted(branches), *sorted(tags)])}" if branches else ""
-    return VersionNotFoundError(f"{describe(repo)} has no branch or tag {name!r}{names}")
+def versions_text(repo: icechunk.Repository | str) -> str:
+    """The branches and tags of a repository, to add to a message; empty if they cannot be listed."""
+    if isinstance(repo, str):
+        return ""
+    with suppress(icechunk.IcechunkError):
+        branches, tags = (", ".join(sorted(names)) for names in (repo.list_branches(), repo.list_tags()))
+        return f".\n  Branches: {branches}; tags: {tags or 'none'}"
+    return ""
 
 
 def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | str) -> Exception:
     """Our exception for one of Icechunk's; its first line is the cause, not the call chain.
-
-    An error about a missing branch or tag of an open repository lists those that exist.
 
     >>> raise translate_error(icechunk.StorageError("no space left on device"), "data/store")
     Traceback (most recent call last):
@@ -400,23 +377,19 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
     where, cause = describe(repo), error.message.split("\n\ncontext:")[0].strip()
     missing = REF_NOT_FOUND.fullmatch(cause)
     if missing:
-        return _no_ref(repo, missing[1])
+        text = f"{where} has no branch or tag {missing[1]!r}{versions_text(repo)}"
+        return VersionNotFoundError(text)
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"
             "  Create one with intarsia.open_repository(store, create=True)",
             command="intarsia create makes one",
         )
-    early = TOO_EARLY.fullmatch(cause)
-    if early:
-        return VersionNotFoundError(
-            f"{where} has no version of {early[2]}: the first one of the branch {early[1]!r} is later.\n"
-            "  intarsia.history lists them",
-            command="intarsia log lists them",
-        )
     unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
     if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:
-        return VersionNotFoundError(f"{where}: {cause}")
+        return VersionNotFoundError(
+            f"{where}: {cause}.\n  intarsia.history lists the versions", command="intarsia log lists them"
+        )
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")
     message = " ".join([error.message, *getattr(error, "__notes__", ())])

@@ -5,7 +5,7 @@ Credentials come only from here, never out of Icechunk's objects; they are never
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -17,42 +17,26 @@ from intarsia.engine.fetch.virtual import Container
 from intarsia.errors import IngestError
 from intarsia.extras import is_installed
 
-S3_OPTIONS = (
-    "access_key_id", "allow_http", "anonymous", "endpoint_url", "expires_after", "force_path_style",
-    "get_credentials", "headers", "network_stream_timeout_seconds", "region", "requester_pays",
-    "secret_access_key", "session_token",
-)  # fmt: skip
-GS_OPTIONS = (
-    "allow_http", "anonymous", "application_credentials", "bearer_token", "endpoint_url", "get_credentials",
-    "headers", "service_account_file", "service_account_key",
-)  # fmt: skip
-AZ_OPTIONS = (
-    "access_key", "account", "allow_http", "anonymous", "bearer_token", "endpoint_url", "sas_token",
-)  # fmt: skip
 HTTP_OPTIONS = ("allow_http", "bearer_token", "headers")
 
 SCHEME_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "file": (),
     "memory": (),
-    "s3": S3_OPTIONS,
-    "gs": GS_OPTIONS,
-    "az": AZ_OPTIONS,
+    "s3": (
+        "access_key_id", "allow_http", "anonymous", "endpoint_url", "force_path_style", "headers", "region",
+        "requester_pays", "secret_access_key", "session_token",
+    ),
+    "gs": (
+        "allow_http", "anonymous", "application_credentials", "bearer_token", "endpoint_url", "headers",
+        "service_account_file", "service_account_key",
+    ),
+    "az": (
+        "access_key", "account", "allow_http", "anonymous", "bearer_token", "endpoint_url", "sas_token",
+    ),
     "http": HTTP_OPTIONS,
     "https": HTTP_OPTIONS,
-}
+}  # fmt: skip
 """The options of every scheme."""
-
-ICECHUNK_ONLY_OPTIONS = ("expires_after", "get_credentials", "network_stream_timeout_seconds")
-"""Options that only Icechunk uses."""
-
-OBSTORE_ONLY_OPTIONS = ("client_options", "retry_config")
-"""Options of obstore, which reads source files, that keep their names here."""
-
-SOURCE_OPTIONS = [
-    *sorted({name for names in SCHEME_OPTIONS.values() for name in names} - {*ICECHUNK_ONLY_OPTIONS}),
-    *OBSTORE_ONLY_OPTIONS,
-]
-"""The options of source files."""
 
 OBSTORE_NAMES = {
     "access_key": "account_key",
@@ -65,44 +49,19 @@ OBSTORE_NAMES = {
 }
 """What obstore calls our options."""
 
-NAMES_IN_OBSTORE = {theirs: ours for ours, theirs in OBSTORE_NAMES.items()} | {
-    "service_account_path": "service_account_file"
-}
-"""Our options by the names in obstore, which are accepted too."""
-
-FSSPEC_NAMES = {
-    "anon": "anonymous",
-    "client_kwargs": "endpoint_url",
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-}
-"""The names of options in fsspec, for messages."""
-
-OBSTORE_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
-"""The prefixes that obstore's names may have, the longer ones first."""
-
 
 def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options for source files, each by its one name.
+    """The options for source files, which may be in several places; those that no place has are refused.
 
-    >>> source_options({"skip_signature": True, "aws_region": "eu-central-1"})
-    {'anonymous': True, 'region': 'eu-central-1'}
-    >>> source_options({"anon": True})
+    >>> source_options({"anonymos": True})
     Traceback (most recent call last):
     ...
-    intarsia.errors.IngestError: sources take no option 'anon'; did you mean 'anonymous'? There are ac...
+    intarsia.errors.IngestError: sources take no option 'anonymos'; did you mean 'anonymous'? There are ac...
     """
-    options: dict[str, Any] = {}
-    for key, value in (arguments or {}).items():
-        name = key
-        for owner in OBSTORE_PREFIXES:
-            name = name.removeprefix(owner)
-        if name == "virtual_hosted_style_request":
-            name, value = "force_path_style", not value
-        name = NAMES_IN_OBSTORE.get(name, name)
-        if name not in SOURCE_OPTIONS:
-            raise IngestError(unknown_option("sources take", key, SOURCE_OPTIONS))
-        options[name] = value
+    options = dict(arguments or {})
+    valid = sorted({name for names in SCHEME_OPTIONS.values() for name in names})
+    for unknown in sorted(options.keys() - set(valid)):
+        raise IngestError(f"sources take no option {unknown!r}; {names_text(unknown, valid)}")
     return options
 
 
@@ -115,16 +74,8 @@ def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
     TypeError: 'data/store' takes no option 'region'; there are none
     """
     valid = SCHEME_OPTIONS[scheme]
-    unknown = sorted(set(options) - set(valid))
-    if unknown:
-        raise TypeError(unknown_option(f"{where!r} takes", unknown[0], valid))
-
-
-def unknown_option(who: str, name: str, valid: Iterable[str]) -> str:
-    """What to say about an option that does not exist: the nearest one that does, and all of them."""
-    names = list(valid)
-    meant = FSSPEC_NAMES.get(name, name)
-    return f"{who} no option {name!r}; {names_text(meant if meant in names else name, names)}"
+    for unknown in sorted(set(options) - set(valid)):
+        raise TypeError(f"{where!r} takes no option {unknown!r}; {names_text(unknown, valid)}")
 
 
 def options_of_scheme(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
@@ -154,28 +105,40 @@ def allows_http(options: Mapping[str, Any]) -> bool:
     return bool(options.get("allow_http", plain))
 
 
-def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
-    """The options for sources of a scheme, in the terms of the library that reads them.
+TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
 
-    >>> for_obstore({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"}, "s3")
-    {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
+RETRIES: Any = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "base": 2,
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=3),
+    },
+}
+"""As for repositories: a server that is down should be noticed soon."""
+
+
+def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
+    """The options for what is at a scheme, in the terms of the library that reads it without Icechunk.
+
+    >>> arguments = for_obstore({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"}, "s3")
+    >>> arguments["skip_signature"], arguments["endpoint"], arguments["client_options"]["allow_http"]
+    (True, 'http://127.0.0.1:9000', True)
     """
     own = options_of_scheme(options, scheme)
     # A user who gives an http URL knows that nothing is encrypted.
-    client: dict[str, Any] = {"allow_http": True} if scheme == "http" or allows_http(own) else {}
+    client: dict[str, Any] = {"allow_http": scheme == "http" or allows_http(own), **TIMEOUTS}
     if scheme != "az":  # obstore takes Azure's tokens by their own name
-        headers = headers_of(own)
-        client |= {"default_headers": headers} if headers else {}
+        if headers := headers_of(own):
+            client["default_headers"] = headers
         if own.pop("bearer_token", None) and scheme == "gs":
             own["anonymous"] = True  # the header is enough
-    client |= options.get("client_options") or {}
     others = ("allow_http", "force_path_style", "headers")
     arguments = {OBSTORE_NAMES.get(name, name): value for name, value in own.items() if name not in others}
     if "force_path_style" in own:
         arguments["virtual_hosted_style_request"] = not own["force_path_style"]
-    if "retry_config" in options:
-        arguments["retry_config"] = options["retry_config"]
-    return arguments | ({"client_options": client} if client else {})
+    return arguments | {"client_options": client, "retry_config": RETRIES}
 
 
 FILE = "file://"
@@ -188,6 +151,13 @@ SECRETS = {
     "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
 }  # fmt: skip
 """Options that identify the caller; they are never stored."""
+
+CREDENTIALS: Mapping[str, Callable[..., Any]] = {
+    "s3": icechunk.s3_credentials,
+    "gs": icechunk.gcs_credentials,
+    "az": icechunk.azure_credentials,
+}
+"""What Icechunk makes of them."""
 
 
 def scheme_of(url: str) -> str:
@@ -235,37 +205,20 @@ def cloud_config(options: Mapping[str, Any], endpoint: str = "endpoint") -> dict
     return {endpoint: str(url), "allow_http": str(allows_http(options)).lower()}
 
 
-def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
-    """What authorises reading below a prefix; without options, the environment decides."""
-    scheme = scheme_of(prefix)
-    if scheme == "file":
-        return icechunk.credentials.LocalFileSystemAccess
-    if scheme in ("http", "https"):
-        return icechunk.credentials.HttpAccess
-    own = {name: options[name] for name in SECRETS[scheme] if options.get(name) is not None}
-    if scheme == "gs":
-        gcs: Any = icechunk.gcs_credentials(**own)
-        return icechunk.Credentials.Gcs(gcs)
-    if scheme == "az":
-        azure: Any = icechunk.azure_credentials(**own)
-        return icechunk.Credentials.Azure(azure)
-    if own.get("anonymous"):
-        return icechunk.Credentials.S3(icechunk.s3_credentials(anonymous=True))
-    return icechunk.Credentials.S3(icechunk.s3_credentials(**own or {"from_env": True}))
+def credentials(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What authorises reading below prefixes, each with its options; without any, the environment decides."""
+    found: dict[str, Any] = {}
+    for prefix, given in sorted(options.items()):
+        scheme = scheme_of(prefix)
+        if scheme in CREDENTIALS:
+            names = ("anonymous",) if given.get("anonymous") else SECRETS[scheme]
+            own = {name: given[name] for name in names if given.get(name) is not None}
+            found[prefix] = CREDENTIALS[scheme](**own)
+        else:
+            access = icechunk.credentials
+            found[prefix] = access.LocalFileSystemAccess if scheme == "file" else access.HttpAccess
+    return icechunk.containers_credentials(found)
 
-
-TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
-
-RETRIES: Any = {
-    "max_retries": 4,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {
-        "base": 2,
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=3),
-    },
-}
-"""As for repositories: a server that is down should be noticed soon."""
 
 ENVIRONMENT_KEYS = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
@@ -287,23 +240,18 @@ def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | Non
     scheme, own = scheme_of(prefix), dict(options)
     if scheme == "file":
         return Container(prefix)
-    if not is_installed("obstore") or (
-        scheme != "s3" and (scheme not in ("http", "https") or headers_of(own))
-    ):
+    if not is_installed("obstore") or own.get("headers"):
         return None
     if scheme == "s3":
-        endpoint = own.get("endpoint_url")
-        if own.get("region") is None or (endpoint is not None and not own.get("force_path_style")):
+        endpoint, keys = own.get("endpoint_url"), _keys(own)
+        if keys is None or own.get("region") is None or (endpoint and not own.get("force_path_style")):
             return None
         if endpoint is None and any(name.startswith("AWS_ENDPOINT") for name in os.environ):
             return None
-        keys = _keys(own)
-        if keys is None or set(own) & {*ICECHUNK_ONLY_OPTIONS, "headers"}:
-            return None
         own = {name: own[name] for name in S3_SETTINGS if own.get(name) is not None} | keys
-    arguments = for_obstore(own, scheme)
-    client = {"allow_http": False} | TIMEOUTS | arguments.get("client_options", {})
-    return Container(prefix, arguments | {"client_options": client, "retry_config": RETRIES})
+    elif scheme not in ("http", "https") or own.get("bearer_token"):
+        return None
+    return Container(prefix, for_obstore(own, scheme))
 
 
 def _keys(options: Mapping[str, Any]) -> dict[str, Any] | None:

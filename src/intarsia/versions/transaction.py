@@ -13,7 +13,7 @@ from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical import opening
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
-from intarsia.versions.forks import WriteShare, merge_forks
+from intarsia.versions.forks import WriteShare, merge_shares
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
 
 
@@ -35,18 +35,12 @@ class Transaction:
         self._store: IcechunkStore | None = None
         self._base = ""
         self._snapshot_id: str | None = None
-        self._merged: dict[str, set[tuple[int, ...]]] = {}
         self._preconditions: list[ReadPrecondition] = []
 
     @property
     def repo(self) -> icechunk.Repository:
         """The repository."""
         return self._commit.repo
-
-    @property
-    def branch(self) -> str:
-        """The branch that the commit goes to."""
-        return self._commit.branch
 
     @property
     def session(self) -> icechunk.Session:
@@ -76,14 +70,14 @@ class Transaction:
         """Open a logical array for reading and writing."""
         return opening.open(self.store, path, mode="r+")
 
-    def merge(self, *forks: WriteShare | icechunk.ForkSession) -> None:
-        """Merge what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
+    def merge(self, *shares: WriteShare) -> None:
+        """Merge what workers wrote into their shares: see `LogicalArray.fork_for`.
 
         All are checked first. Work raises `ForkError` if it overlaps, exceeds its share, was handed out for
         another layout of the array, or if its chunks were written since, here or by others' commits. Then
         nothing is merged.
         """
-        merge_forks(self.repo, self.session, forks, self._merged)
+        merge_shares(self.session, shares)
 
     def build_on(self, precondition: ReadPrecondition) -> None:
         """Refuse to commit if others change what was read, even if none of our writes would be lost."""
@@ -97,7 +91,7 @@ class Transaction:
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
         with explain_errors(self.repo):
-            self._session = self.repo.writable_session(self.branch)
+            self._session = self.repo.writable_session(self._commit.branch)
         self._base = self._session.snapshot_id
         return self
 

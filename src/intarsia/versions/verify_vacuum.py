@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -37,28 +37,30 @@ MAX_PER_BYTE = ZSTD_LARGEST_BLOCK // 4
 """What a byte of zstd may hold: a block, of one byte again and again, takes four."""
 
 
-def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
-    """Files of a local repository that claim more than they can hold, and what they claim.
+def damaged_files(repo: icechunk.Repository) -> tuple[Problem, ...]:
+    """Files of a local repository that claim more than they can hold.
 
     Icechunk makes room for that when it looks what versions refer to, and ends the process if it gets none.
     """
     path, problems = directory_of(repo), []
     for kind in ("manifests", "snapshots", "transactions"):
-        for entry in () if path is None else path.glob(f"{kind}/*"):
+        for entry in () if path is None else sorted(path.glob(f"{kind}/*")):
             with suppress(FileNotFoundError), open(entry, "rb") as file:  # others may collect meanwhile
                 file.seek(ICECHUNK_HEADER)
                 claim, held = zstd_content(file.read(18)), entry.stat().st_size
                 if claim is not None and claim > held * MAX_PER_BYTE:
                     what = f"{held:,} bytes cannot hold the {claim:,} they claim"
-                    problems.append((f"{kind}/{entry.name}", what))
-    return sorted(problems)
+                    hint = "restore it from a copy"
+                    problems.append(Problem("manifest", f"{kind}/{entry.name}", what, hint))
+    return tuple(problems)
 
 
-def refuse_impossible_files(repo: icechunk.Repository) -> None:
+def refuse_damaged_files(repo: icechunk.Repository) -> None:
     """Raise `RepositoryError` if there are any."""
-    if problems := impossible_files(repo):
+    for problem in damaged_files(repo):
         raise RepositoryError(
-            f"{describe(repo)}: {' '.join(problems[0])}.\n  The file is damaged: restore it from a copy"
+            f"{describe(repo)}: {problem.where} {problem.what}.\n"
+            "  The file is damaged: restore it from a copy"
         )
 
 
@@ -154,28 +156,19 @@ def verify(
         for i, each in enumerate(paths):
             part = part_of(progress, i * STEPS, STEPS, len(paths) * STEPS)
             problems |= dict.fromkeys(verify_array(store, each, data=data, deep=deep, progress=part))
-    return (*problems, *(() if repo is None else repository_problems(repo)))
+    return (*problems, *(() if repo is None else damaged_files(repo)))
+
+
+type CutOff = datetime.datetime | datetime.timedelta | str
 
 
 @overload
 def vacuum(
-    store: Any,
-    path: str = "",
-    *,
-    dry_run: bool = False,
-    branch: str | None = None,
-    forget_before: None = None,
-    force: bool = False,
+    store: Any, path: str = "", *, dry_run: bool = False, branch: str | None = None
 ) -> tuple[str, ...]: ...
 @overload
 def vacuum(
-    store: Any,
-    path: str = "",
-    *,
-    dry_run: bool = False,
-    branch: str | None = None,
-    forget_before: datetime.datetime | datetime.timedelta | str,
-    force: bool = False,
+    store: Any, path: str = "", *, branch: str | None = None, forget_before: CutOff, force: bool = False
 ) -> GarbageReport: ...
 def vacuum(
     store: Any,
@@ -183,7 +176,7 @@ def vacuum(
     *,
     dry_run: bool = False,
     branch: str | None = None,
-    forget_before: datetime.datetime | datetime.timedelta | str | None = None,
+    forget_before: CutOff | None = None,
     force: bool = False,
 ) -> tuple[str, ...] | GarbageReport:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
@@ -263,13 +256,6 @@ def _vacuum_repository(
         return ()  # nothing was ever created
 
 
-def repository_problems(repo: icechunk.Repository) -> tuple[Problem, ...]:
-    """Files of a repository that are too damaged to be read."""
-    return tuple(
-        Problem("manifest", *problem, "restore it from a copy") for problem in impossible_files(repo)
-    )
-
-
 STEPS = 1000
 """The steps of the progress for every array of a repository, regardless of its size."""
 
@@ -302,7 +288,9 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
                     expired |= repo.expire_snapshots(cut_off)
                 summary = _collect_garbage(repo, cut_off)
                 copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
-                return _garbage_report(summary, expired, [_remove(copy) for copy in copies])
+                for copy in copies:
+                    copy.unlink(missing_ok=True)
+                return _garbage_report(summary, expired, copies.values())
     raise RepositoryError(
         "others changed the repository every time, so nothing old was removed.\n"
         "  Call vacuum again when there are fewer writers"
@@ -310,45 +298,37 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
 
 
 def _cut_off(
-    repo: icechunk.Repository,
-    forget_before: datetime.datetime | datetime.timedelta | str,
-    now: datetime.datetime,
-    *,
-    force: bool,
+    repo: icechunk.Repository, forget_before: CutOff, now: datetime.datetime, *, force: bool
 ) -> datetime.datetime:
     """The time before which versions and garbage are removed; refused if that could remove too much."""
     if force:
-        return (
-            now - forget_before
-            if isinstance(forget_before, datetime.timedelta)
-            else parse_time(forget_before)
-        )
+        return _time_before(now, forget_before)
     tips = repo.list_branches()
     histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
     newest = max(versions[0].written_at for versions in histories)
-    if isinstance(forget_before, datetime.timedelta):
-        latest = min(now, newest)
-        cut_off = latest - forget_before
-    else:
-        latest, cut_off = now, parse_time(forget_before)
+    latest = min(now, newest) if isinstance(forget_before, datetime.timedelta) else now
+    cut_off = _time_before(latest, forget_before)
     text = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
-        raise CutOffError(
-            f"the cut-off {text} is less than 24 hours ago: what a writer "
-            "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
-            "  Give an older one, or, if nobody is writing: "
-            "intarsia.vacuum(store, forget_before=…, force=True)",
-            command="Give an earlier time",
-        )
-    if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
-        raise CutOffError(
-            f"the cut-off {text} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
-            "versions but the last one would be forgotten.\n"
-            "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
-            "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)",
-            command="Give an earlier time",
-        )
-    return cut_off
+        why = "less than 24 hours ago: what writers have uploaded but not committed yet would be removed"
+    elif cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
+        last = newest.isoformat(timespec="seconds")
+        why = f"after the newest commit, {last}: all versions but the last one would be forgotten"
+    else:
+        return cut_off
+    raise CutOffError(
+        f"the cut-off {text} is {why}.\n"
+        "  Give an earlier one, or, if nobody is writing and the clock of this machine is right: "
+        "intarsia.vacuum(store, forget_before=…, force=True)",
+        command="Give an earlier time",
+    )
+
+
+def _time_before(latest: datetime.datetime, forget_before: CutOff) -> datetime.datetime:
+    """A time as it is; an age counts back from the latest time."""
+    if isinstance(forget_before, datetime.timedelta):
+        return latest - forget_before
+    return parse_time(forget_before)
 
 
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
@@ -366,7 +346,7 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
     path = directory_of(repo)
     if path is None:
         return repo.garbage_collect(cut_off)
-    refuse_impossible_files(repo)
+    refuse_damaged_files(repo)
     with ExitStack() as stack:
         with commit_lock(repo):
             before = _identity(path)
@@ -386,23 +366,18 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return listed.st_ino, listed.st_mtime_ns
 
 
-def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:
-    """The copies from before a time that Icechunk keeps of a local repository's list of snapshots.
+def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> dict[Path, int]:
+    """The copies from before a time that Icechunk keeps of a local list of snapshots, and their sizes.
 
     No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
     """
-    path = directory_of(repo)
-    copies = () if path is None else path.glob("overwritten/*")
-    return [copy for copy in copies if copy.stat().st_mtime < cut_off.timestamp()]
-
-
-def _remove(copy: Path) -> int:
-    """Remove a file, and return its size; 0 if somebody else was faster."""
-    with suppress(FileNotFoundError):
-        size = copy.stat().st_size
-        copy.unlink()
-        return size
-    return 0
+    path, copies = directory_of(repo), {}
+    for copy in () if path is None else path.glob("overwritten/*"):
+        with suppress(FileNotFoundError):  # somebody else has removed it
+            status = copy.stat()
+            if status.st_mtime < cut_off.timestamp():
+                copies[copy] = status.st_size
+    return copies
 
 
 def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
@@ -412,14 +387,16 @@ def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
     """
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)
-    refuse_impossible_files(opened)
+    refuse_damaged_files(opened)
     with explain_errors(opened):
         summary = opened.garbage_collect(now, dry_run=True)
-        copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
-    return _garbage_report(summary, (), copies if sum(copies) > NOTED_COPIES else [])
+        copies = _copies(opened, now - MINIMUM_AGE).values()
+    return _garbage_report(summary, (), copies if sum(copies) > NOTED_COPIES else ())
 
 
-def _garbage_report(summary: icechunk.GCSummary, expired: Iterable[str], copies: list[int]) -> GarbageReport:
+def _garbage_report(
+    summary: icechunk.GCSummary, expired: Iterable[str], copies: Collection[int]
+) -> GarbageReport:
     files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
     return GarbageReport(
         expired=frozenset(expired),

@@ -33,6 +33,7 @@ from intarsia.versions.repository import (
     is_url,
     local_directory,
     open_repository,
+    versions_text,
 )
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
@@ -75,13 +76,10 @@ class Version:
         """A session that shows this version, for reading."""
         self.check()
         with explain_errors(repo):
-            if self.tag is not None:
-                return repo.readonly_session(tag=self.tag)
-            if self.snapshot_id is not None:
-                return repo.readonly_session(snapshot_id=self.snapshot_id)
-            if self.as_of is not None:
-                return repo.readonly_session(self.branch or "main", as_of=parse_time(self.as_of))
-            return repo.readonly_session(self.branch or "main")
+            if self.tag is not None or self.snapshot_id is not None:
+                return repo.readonly_session(tag=self.tag, snapshot_id=self.snapshot_id)
+            as_of = None if self.as_of is None else parse_time(self.as_of)
+            return repo.readonly_session(self.branch or "main", as_of=as_of)
 
 
 LATEST = Version()
@@ -272,9 +270,8 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
         when = parse_time(version)
     except ValueError:
         raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time.\n"
-            f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
-            f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
+            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time"
+            f"{versions_text(repo)}"
         ) from None
     return Version(as_of=when).session(repo).snapshot_id
 

@@ -168,7 +168,7 @@ def _beneath_nulls(values: Any) -> np.ndarray[Any, Any]:
 
 
 def _is_null(values: Any) -> np.ndarray[Any, Any]:
-    return as_nullable(values).is_null()
+    return as_nullable(values).isnull()
 
 
 type Description = tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]
