@@ -225,7 +225,7 @@ def test_threads_that_look_at_an_unread_table_at_once_see_all_of_it(snapshot):
 
         def look(_, array=array, gate=gate):
             gate.wait()
-            return array.manifest.regions.stop.tolist(), array.manifest.packings.scale.size
+            return array.manifest.regions.stop.tolist(), len(array.manifest.packings.rows)
 
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(look, range(4))) == [([[1], [2], [3]], 3)] * 4

@@ -7,10 +7,11 @@ decision.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 import numpy as np
 
@@ -22,8 +23,10 @@ type Number = np.number[Any]
 BLOCK = 1 << 17
 """How many elements are decoded at a time: few enough that later steps find them in the cache."""
 
-_CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-SUPPORTED_DTYPES = {np.dtype(code).name: np.dtype(code) for code in _CODES}
+TypeName = Literal[
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"
+]
+SUPPORTED_DTYPES = {name: np.dtype(name) for name in get_args(TypeName)}
 """The data types that packings support, by their Zarr names."""
 _KNOWN = frozenset(SUPPORTED_DTYPES.values())
 
@@ -181,6 +184,25 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
     return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
 
 
+def bits_of(factor: Number | None) -> int:
+    """The bits of a scale or offset, filled up with zeros, as a 64-bit integer; 0 if there is none."""
+    if factor is None:
+        return 0
+    bits = int.from_bytes(factor.tobytes(), sys.byteorder)
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+class PackingKind(NamedTuple):
+    """What packings have in common that differ only in the numbers that are their scale and offset."""
+
+    stored: np.dtype[Any]
+    missing: tuple[Number, ...]
+    unsigned: bool | None
+    values: np.dtype[Any]
+    scale_type: np.dtype[Any] | None
+    offset_type: np.dtype[Any] | None
+
+
 type Values = np.ndarray[Any, Any]
 
 FEW = 1 << 10
@@ -276,21 +298,26 @@ class Packing:
         arguments = arguments_of_attributes(dtype, attributes)
         return None if arguments is None else cls(**arguments)
 
-    def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
-        """This packing with another scale and offset of the same types, without checking them again.
+    @classmethod
+    def of(cls, kind: PackingKind, scale: Number | None, offset: Number | None) -> Self:
+        """The packing of a kind with this scale and offset, without checking them again.
 
-        >>> Packing("int16", scale=0.5).with_factors(np.float64(0.25), None)
+        >>> Packing.of(Packing("int16", scale=0.5).kind, np.float64(0.25), None)
         Packing('int16', scale=float64(0.25), values='float64')
         """
-        other = object.__new__(type(self))
-        vars(other).update(self._kind, scale=scale, offset=offset)
-        return other
+        packing = object.__new__(cls)
+        vars(packing).update(zip(PackingKind._fields[:4], kind, strict=False), scale=scale, offset=offset)
+        return packing
 
-    @cached_property
-    def _kind(self) -> dict[str, Any]:
-        """What this packing shares with those of other scales and offsets, computed once for all."""
-        names = ("stored", "missing", "unsigned", "values", "numbers", "_compares_numbers")
-        return {name: getattr(self, name) for name in names}
+    @property
+    def kind(self) -> PackingKind:
+        """What it has in common with packings that only have other numbers as scale and offset.
+
+        >>> Packing("int16", scale=0.5).kind == Packing("int16", scale=0.25).kind
+        True
+        """
+        types = (None if factor is None else factor.dtype for factor in (self.scale, self.offset))
+        return PackingKind(self.stored, self.missing, self.unsigned, self.values, *types)
 
     def without_missing(self) -> Packing:
         """This packing without missing values: every number means a value.
@@ -478,24 +505,15 @@ class Packing:
         raise error
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        # By their bits: 0.5 computes differently as float32 and as float64, and so do 0.0 and -0.0.
-        factors = [None if f is None else (f.dtype, f.tobytes()) for f in (self.scale, self.offset)]
-        marks = tuple(mark.tobytes() for mark in self.missing)
-        return self.stored, self.unsigned, self.values, *factors, marks
+    def key(self) -> tuple[PackingKind, int, int]:
+        """The kind, and the bits of scale and offset: 0.0 and -0.0 are two numbers."""
+        return self.kind, bits_of(self.scale), bits_of(self.offset)
 
     def __eq__(self, other: object) -> bool:
-        return self._key == other._key if isinstance(other, Packing) else NotImplemented
+        return self.key == other.key if isinstance(other, Packing) else NotImplemented
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self._kind, "scale": self.scale, "offset": self.offset}  # a hash differs between processes
+        return hash(self.key)
 
     def __repr__(self) -> str:
         parts = [repr(self.stored.name)]

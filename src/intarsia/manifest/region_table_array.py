@@ -116,7 +116,7 @@ def extend_table(
     numbers = np.unique(last.packing[last.packing != NONE])
     if numbers.size:
         stored = np.asarray(table.oindex[numbers, slice(own, width)])
-        packings = Packings(stored_packings.kinds, *np.ascontiguousarray(stored.T))
+        packings = Packings(stored_packings.kinds, stored)
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
     part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
@@ -138,8 +138,8 @@ def extend_table(
     places = [known[start] if start in known else next(after) for start in map(tuple, regions.start.tolist())]
     block = np.concatenate([block, np.zeros((len(regions) - len(known), width), dtype=np.int64)])
     block[places, :own] = columns
-    kind = np.array([kinds.index(kind) for kind in added.kinds], dtype=np.int64)[added.kind]
-    factors = np.stack([kind, added.scale, added.offset], axis=1)
+    factors = added.columns(len(added))
+    factors[:, 0] = np.array([kinds.index(kind) for kind in added.kinds], dtype=np.int64)[added.kind]
     # A packing may belong to a row before the chunk.
     earlier = max(0, min(first - len(stored_packings), len(factors)))
     if len(factors) > earlier:
