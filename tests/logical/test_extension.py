@@ -54,7 +54,7 @@ def begun(rows):
     array = intarsia.create(session.store, "a", shape=(0,), chunks=(1,), dtype="f8")
     array.append(np.zeros(100), codecs=["gzip"], chunks=(10,))
     logical = group_of(session.store)
-    manifest = replace(logical.manifest, regions=RegionTable.from_rows([], 1))
+    manifest = replace(logical.manifest, regions_and_replicas=RegionTable.from_rows([], 1))
     new, length = more(manifest, 0, rows)
     table, _, packings, _ = manifest.rows_for(new)
     merged = table.merge_neighbours(0)

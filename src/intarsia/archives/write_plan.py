@@ -267,7 +267,7 @@ def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:
     data_type = zarr_type(array.dtype)
     return replace(
         manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
-        regions=replace(regions, packing=numbers), replicas=regions.select(slice(0)),
+        regions_and_replicas=replace(regions, packing=numbers),
     )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
     resized, table = replace(manifest, shape=shape), manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     table = table.select((table.start < lattice).all(axis=1))
-    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice)))
+    return replace(resized, regions_and_replicas=replace(table, stop=np.minimum(table.stop, lattice)))
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[Row]:

@@ -31,7 +31,7 @@ from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
-from intarsia.manifest.region_table import NO_REGIONS, NONE, Row
+from intarsia.manifest.region_table import NONE, Row
 from intarsia.nullable import NullableValues
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
@@ -160,9 +160,8 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
         manifest,
         data_type=data_type,
         fill_value=data_type.default_scalar(),
-        regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
+        regions_and_replicas=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
         packings=NO_PACKINGS,
-        replicas=NO_REGIONS,
     )
 
 

@@ -21,7 +21,7 @@ from intarsia.errors import ManifestError, ManifestVersionError, PackingError, S
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
-from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.typed_json import decode
 from intarsia.manifest.view import MAX_AXES, View
 
@@ -176,20 +176,15 @@ def parse_fields(
     """
     parsed, problems = parse_document(document), list[str]()
     stored: Ints | None = None
-    regions, replicas = NO_REGIONS, NO_REGIONS
+    regions: RegionTable | None = None
     if read is not None:
-        regions = RegionTable.later(lambda: read().regions)
-        replicas = RegionTable.later(lambda: read().replicas)
+        regions = RegionTable.later(lambda: read().regions_and_replicas)
     elif isinstance(parsed.regions, RegionColumns):
         columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
-        if not problems:
-            regions = RegionTable(**columns)
+        regions = None if problems else RegionTable(**columns).by_rank()
     else:
         stored = _read_table(parsed, table)
-        regions = RegionTable.from_columns(stored, len(parsed.shape))
-    if read is None and regions.layer.any():
-        replicas = regions.select(np.flatnonzero(regions.layer != 0))
-        regions = regions.select(np.flatnonzero(regions.layer == 0))
+        regions = RegionTable.from_columns(stored, len(parsed.shape)).by_rank()
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:
@@ -222,10 +217,9 @@ def parse_fields(
         "fill_value": fill_value,
         "dimension_names": None if parsed.dimension_names is None else tuple(parsed.dimension_names),
         "members": tuple(parsed.members),
-        "regions": regions,
+        "regions_and_replicas": regions,
         "packings": packings,
         "views": tuple(views),
-        "replicas": replicas,
     }
 
 

@@ -29,7 +29,7 @@ from intarsia.manifest.document import (
     problems_of_size,
 )
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
-from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
+from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.manifest.packing import Packing
@@ -96,17 +96,15 @@ class Manifest:
     members: tuple[str, ...]
     """The names of the backing arrays."""
 
-    regions: RegionTable
-    """Which member backs which box: layer 0, which says what the array holds."""
+    regions_and_replicas: RegionTable
+    """Which member backs which box: the regions of layer 0, which say what the array holds, followed by the
+    replicas, which hold the same values again. Rows of a plan count in this table."""
 
     packings: Packings = field(default_factory=lambda: NO_PACKINGS)
     """How the numbers of members become values, if they are not values themselves."""
 
     views: tuple[View, ...] = ()
     """How regions see their members, if not as they are."""
-
-    replicas: RegionTable = field(default_factory=lambda: NO_REGIONS)
-    """Boxes that other members back as well, with the same values: layers 1 and above."""
 
     @classmethod
     def empty(
@@ -133,14 +131,18 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        if self.packings.kinds or self.views:
-            return False
-        return self.regions_and_replicas is self.regions
+        return not (self.packings.kinds or self.views or len(self.replicas))
 
     @cached_property
-    def regions_and_replicas(self) -> RegionTable:
-        """The regions, followed by the replicas; rows of a plan count in this table."""
-        return self.regions.concat(self.replicas) if len(self.replicas) else self.regions
+    def regions(self) -> RegionTable:
+        """The regions of layer 0."""
+        table = self.regions_and_replicas
+        return table.select(slice(np.count_nonzero(table.layer == 0))) if table.layer.any() else table
+
+    @cached_property
+    def replicas(self) -> RegionTable:
+        """The regions of layers 1 and above."""
+        return self.regions_and_replicas.select(slice(len(self.regions), None))
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -299,24 +301,23 @@ class Manifest:
         packings: Packings = fields.pop("packings", self.packings)
         views: tuple[View, ...] = fields.pop("views", self.views)
         if replicas is None and len(self.replicas):
-            after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
+            after = replace(
+                self, regions_and_replicas=regions, members=names, packings=packings, views=views, **fields
+            )
             from intarsia.manifest.manifest_diff import valid_replicas
 
             replicas = valid_replicas(self, after)
-        every = regions.concat(replicas) if replicas else regions
-        shared = every is not regions
-        used_members, member = _renumbered(every.member)
-        used_packings, packing = _renumbered(every.packing)
-        used_views, view = _renumbered(every.view)
-        every = replace(every, member=member, packing=packing, view=view)
+        table = regions if replicas is None else regions.concat(replicas)
+        used_members, member = _renumbered(table.member)
+        used_packings, packing = _renumbered(table.packing)
+        used_views, view = _renumbered(table.view)
         return replace(
             self,
             generation=self.generation + 1,
             members=tuple([names[i] for i in used_members.tolist()]),
             packings=packings.select(used_packings),
             views=tuple([views[i] for i in used_views.tolist()]),
-            regions=every.select(slice(len(regions))) if shared else every,
-            replicas=every.select(slice(len(regions), None)) if shared else NO_REGIONS,
+            regions_and_replicas=replace(table, member=member, packing=packing, view=view),
             **fields,
         )
 
@@ -341,7 +342,7 @@ class Manifest:
         fresh, names, packings, views = self.rows_for(regions, layer)
         table, replicas = self.regions, self.replicas if same_values else None
         if layer:
-            others = self.replicas if len(self.replicas) else self.regions.select(slice(0))
+            others = self.replicas
             mine = others.select(others.layer == layer).subtract(*holes)
             replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
         else:
@@ -371,17 +372,13 @@ class Manifest:
         """
         if chunk_shape == self.chunk_shape:
             return self
-        finer = replace(self, chunk_shape=chunk_shape)
-        tables: dict[str, Any] = {}
+        finer, table = replace(self, chunk_shape=chunk_shape), self.regions_and_replicas
         factor = np.array(self.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
-        for name in ("regions", "replicas"):
-            table: RegionTable = getattr(self, name)
-            if len(table):
-                # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
-                stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
-                start, member_start = table.start * factor, table.member_start * factor
-                tables[name] = replace(table, start=start, stop=stop, member_start=member_start)
-        return replace(finer, **tables)
+        # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
+        stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
+        start, member_start = table.start * factor, table.member_start * factor
+        table = replace(table, start=start, stop=stop, member_start=member_start)
+        return replace(finer, regions_and_replicas=table)
 
     def without_replicas(self, *boxes: Box) -> Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
@@ -392,7 +389,7 @@ class Manifest:
     def without_regions(self) -> Manifest:
         """The same array without regions, of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
-        return replace(self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REGIONS)
+        return replace(self, members=(), regions_and_replicas=nothing, packings=NO_PACKINGS, views=())
 
     def only(self, layer: int) -> Manifest:
         """The array as if it had only one of its layers, of the same generation; for inspection only.
@@ -403,7 +400,10 @@ class Manifest:
         if not layer and not len(self.replicas):
             return self
         table = self.regions_and_replicas.select(self.regions_and_replicas.layer == layer)
-        return replace(self.changed(regions=table, replicas=NO_REGIONS), generation=self.generation)
+        table = replace(table, layer=np.zeros_like(table.layer))
+        return replace(
+            self.changed(regions=table, replicas=self.regions.select(slice(0))), generation=self.generation
+        )
 
     def check(self) -> None:
         """Raise any error that a reader of this manifest would raise, if its other fields are those of one

@@ -306,6 +306,15 @@ class RegionTable(LazyColumns):
         shared = np.minimum(self.stop[rows], box.stop) - np.maximum(self.start[rows], box.start)
         return int(shared.prod(axis=1).sum()) == prod(box.shape)
 
+    def by_rank(self) -> RegionTable:
+        """The rows of layer 0, followed by all others.
+
+        >>> rows = [Row(0, Box((0,), (2,)), (0,), layer=3), Row(0, Box((0,), (4,)), (0,))]
+        >>> RegionTable.from_rows(rows, ndim=1).by_rank().layer
+        array([0, 3])
+        """
+        return self.select(np.argsort(self.layer != 0, kind="stable")) if self.layer.any() else self
+
     def by_layer(self) -> dict[int, RegionTable]:
         """The rows of every layer in the table, in ascending order.
 
@@ -449,7 +458,3 @@ def runs_along(axis: int, start: Ints, stop: Ints, *alike: Ints) -> tuple[Ints, 
     breaks = np.flatnonzero(ends_here)
     whole = np.arange(min(len(order), 1))
     return order, np.append(whole, breaks + 1), np.append(breaks, whole + len(order) - 1)
-
-
-NO_REGIONS = RegionTable.from_rows([], 0)
-"""The replicas of an array that is stored once."""

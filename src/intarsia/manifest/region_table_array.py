@@ -119,7 +119,7 @@ def extend_table(
         packings = Packings(stored_packings.kinds, stored)
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
-    part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
+    part = replace(whole, regions_and_replicas=last, packings=packings)
     fresh, names, packings, views = part.rows_for(new)
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
