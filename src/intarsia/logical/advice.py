@@ -23,6 +23,7 @@ from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, BoundsLike, Box, block_shape, element_bounds
 from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.packing import Packing
 from intarsia.nullable import NullableValues
 
 type Objective = Literal["size", "balanced", "speed"]
@@ -151,8 +152,9 @@ def advise_in_chunks(
     bounds: BoundsLike | None = None,
     encodings: Mapping[str, list[CodecLike]] | None = None,
     chunks: tuple[int, ...] | None = None,
+    packing: Packing | None = None,
 ) -> Advice:
-    """Like `advise`, for values stored in chunks of this shape, if it is known."""
+    """Like `advise`, for values stored in chunks of this shape, if it is known, and with this packing."""
     if objective not in BANDWIDTH:
         raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
     values = with_values(data)
@@ -160,6 +162,8 @@ def advise_in_chunks(
     blocks = blocks_of(values, box, chunks)
     if not blocks:
         raise ShapeError("there are no values to try encodings on: the array or the box is empty or a hole")
+    if packing is not None:
+        blocks = [packing.encode(block) for block in blocks]
     tried = candidates(blocks[0].dtype) if encodings is None else encodings
     trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
     if encodings is None and objective == "size":

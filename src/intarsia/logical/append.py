@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import RuntimeOptions, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
@@ -17,7 +16,7 @@ from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, plan
 from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import DataPiece, Reservation, check_shape
 from intarsia.manifest.box import Box
-from intarsia.manifest.data_types import Values, as_values, holds_nulls, is_nullable
+from intarsia.manifest.data_types import Values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.region_table import NONE, Row
 
@@ -221,7 +220,9 @@ class AppendPlan:
         holes = [] if plan.partial is None else before.regions.free(plan.partial)
         if holes:  # a hole that becomes part of a region still reads as the array's fill value
             chosen = plan.new_encoding
-            at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
+            at_holes = (
+                chosen if chosen.keeps(before.fill_value) else replace(chosen, codecs=None, packing=None)
+            )
             boxes += [(box, at_holes) for box in holes]
         if ready is None and all(plan.new_chunks.shape):
             boxes.append((plan.new_chunks, plan.new_encoding))
@@ -269,16 +270,13 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
 
 def append(
     logical: LogicalArrayHandle,
-    data: Any,
+    values: Values,
     encoding: Encoding,
     *,
     axis: int | str = 0,
     merge: bool = True,
-    casting: Casting = "same_kind",
 ) -> None:
-    """Put data after the end of an axis."""
-    logical.begin_edit()
-    values = as_values(logical.manifest, data, casting, all_axes=True)
+    """Put values after the end of an axis."""
     plan = AppendPlan.of(logical, values.shape, axis, encoding, values).with_open_end()
     reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
     with reservation.shown_when_filled():

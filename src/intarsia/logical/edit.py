@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.prepared_member import member_problem, object_shape
 from intarsia.errors import (
@@ -25,7 +24,7 @@ from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.staging import DataPiece, Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, parse_shape
-from intarsia.manifest.data_types import as_values
+from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import NAME, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
@@ -38,56 +37,48 @@ if TYPE_CHECKING:
 
 
 def add_region(
-    logical: LogicalArrayHandle,
-    bounds: BoundsLike,
-    encoding: Encoding,
-    *,
-    data: Any = None,
-    member: str | None = None,
-    member_start: tuple[int, ...] | None = None,
-    view: View | Mapping[str, Any] | None = None,
-    casting: Casting = "same_kind",
+    logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding, values: Values | None = None
 ) -> None:
-    """Back a free box by a new member, or by one that already exists."""
-    logical.begin_edit()
-    manifest = logical.manifest
-    box = lattice_box(manifest, bounds)
-    elements, overlapping = manifest.elements(box), manifest.regions.touching(box)
-    if overlapping.size:
-        rows = map(manifest.regions.row, overlapping[:6].tolist())
-        named = ", ".join(map(logical.state.region_text, rows))
-        raise OverlapError(
-            f"the bounds {elements.text()} overlap {overlapping.size} regions: {named}.\n"
-            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
-        )
-    if member is not None:
-        logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
-        return
-    if view is not None:
-        raise ShapeError("a view says how to look at an existing array: give member=… as well")
-    if data is None and encoding.stored_fill(manifest) is None:
-        raise PackingError(
-            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor NaN, "
-            "so a region without data has no value to read as.\n  Give data, or a fill_value that it holds"
-        )
-    values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
+    """Back a free box by a new member."""
+    elements = logical.manifest.elements(_free_box(logical, bounds))
     if values is not None:
         check_shape(values.shape, elements.shape, f"the region {elements.text()}")
+    elif encoding.stored_fill(logical.manifest) is None:
+        raise PackingError(
+            f"{encoding.packing}: it holds neither the array's fill value nor NaN, so a region without data "
+            "has no value to read as.\n  Give data, or a fill_value that it holds"
+        )
     reservation = reserve_regions(logical, [(bounds, encoding)], elements.start)
     with reservation.shown_when_filled():
         if values is not None:
             reservation.fill(lambda source: values[source.slices])
 
 
-def _with_member(
+def _free_box(logical: LogicalArrayHandle, bounds: BoundsLike) -> Box:
+    """Bounds as a box of logical chunks that no region touches."""
+    manifest = logical.manifest
+    box = lattice_box(manifest, bounds)
+    overlapping = manifest.regions.touching(box)
+    if overlapping.size:
+        rows = map(manifest.regions.row, overlapping[:6].tolist())
+        named = ", ".join(map(logical.state.region_text, rows))
+        raise OverlapError(
+            f"the bounds {manifest.elements(box).text()} overlap {overlapping.size} regions: {named}.\n"
+            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
+        )
+    return box
+
+
+def add_existing_member(
     logical: LogicalArrayHandle,
-    box: Box,
+    bounds: BoundsLike,
     name: str,
     member_start: tuple[int, ...] | None,
     packing: Packing | None,
     view: View | Mapping[str, Any] | None,
-) -> Manifest:
-    """The manifest with one more region, backed by an array that is already in the group."""
+) -> None:
+    """Back a free box by an array that is already in the group."""
+    box = _free_box(logical, bounds)
     manifest = logical.manifest
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
@@ -118,7 +109,7 @@ def _with_member(
         error = DataTypeError if "decodes to" in problem else MemberError
         raise error(f"the array {name!r} cannot back {manifest.elements(box).text()}: {problem}")
     logical.members.adopt(name, member)
-    return changed
+    logical.commit(changed)
 
 
 def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> View | None:
