@@ -220,10 +220,9 @@ class AppendPlan:
         holes = [] if plan.partial is None else before.regions.free(plan.partial)
         if holes:  # a hole that becomes part of a region still reads as the array's fill value
             chosen = plan.new_encoding
-            at_holes = (
-                chosen if chosen.keeps(before.fill_value) else replace(chosen, codecs=None, packing=None)
-            )
-            boxes += [(box, at_holes) for box in holes]
+            if not chosen.keeps(before.fill_value):
+                chosen = replace(chosen, codecs=None, packing=None)
+            boxes += [(box, chosen) for box in holes]
         if ready is None and all(plan.new_chunks.shape):
             boxes.append((plan.new_chunks, plan.new_encoding))
         for box, encoded in boxes:

@@ -24,8 +24,7 @@ from intarsia.codecs.runtime_options import (
     options_of,
 )
 from intarsia.engine.prepared_member import AnyArray
-from intarsia.errors import ShapeError
-from intarsia.manifest.box import parse_shape
+from intarsia.errors import IntarsiaError, ShapeError
 from intarsia.manifest.data_types import data_type_of, plain_type
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableCodec, OptionalDType
@@ -162,7 +161,6 @@ def create_member(
     store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
 ) -> AnyArray:
     """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
-    _check_shapes(manifest, encoding)
     packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
     data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
     options: dict[str, Any] = {}
@@ -174,33 +172,22 @@ def create_member(
             "serializer": serializer,
             "compressors": compressors or None,
         }
-    return zarr.create_array(
-        store,
-        name=name,
-        shape=shape,
-        dtype=data_type,
-        chunks=encoding.chunks or manifest.chunk_shape,
-        shards=encoding.shards,
-        fill_value=data_type.default_scalar() if fill_value is None else fill_value,
-        dimension_names=manifest.dimension_names,
-        **options,
-    )
-
-
-def _check_shapes(manifest: Manifest, encoding: Encoding) -> None:
-    """Refuse chunks and shards that a member of the array cannot have."""
-    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
-        sizes = None if value is None else parse_shape(value, what)
-        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
-            raise ShapeError(
-                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
-            )
-    chunks = encoding.chunks or manifest.chunk_shape
-    if encoding.shards is not None and any(map(mod, encoding.shards, chunks)):
-        raise ShapeError(
-            f"shards {tuple(encoding.shards)}: on each axis they need a whole number of chunks, which are "
-            f"{tuple(chunks)}"
+    try:
+        return zarr.create_array(
+            store,
+            name=name,
+            shape=shape,
+            dtype=data_type,
+            chunks=encoding.chunks or manifest.chunk_shape,
+            shards=encoding.shards,
+            fill_value=data_type.default_scalar() if fill_value is None else fill_value,
+            dimension_names=manifest.dimension_names,
+            **options,
         )
+    except ValueError as error:
+        if isinstance(error, IntarsiaError):
+            raise
+        raise ShapeError(f"a member with these chunks and shards cannot be made: {error}") from error
 
 
 def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
