@@ -171,11 +171,9 @@ class PlanWriter:
                 table = table.move(place, grown.existing_positions)
             holes = ((part, cell) for part in array.parts for cell in cube.holes(part))
             table = table.subtract(*(array.box(cell, part).in_units(array.lattice) for part, cell in holes))
-        fresh, names, packings, views = manifest.rows_for(new)
+        manifest, fresh = manifest.including(new)
         table = table.concat(fresh).merge_neighbours(axis)
-        logical.commit(
-            manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
-        )
+        logical.commit(manifest.changed(regions=table, shape=array.shape))
 
     def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array for a new variable, without regions."""

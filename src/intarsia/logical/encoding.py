@@ -24,9 +24,9 @@ from intarsia.codecs.runtime_options import (
     options_of,
 )
 from intarsia.engine.prepared_member import AnyArray
-from intarsia.errors import IntarsiaError, ShapeError
+from intarsia.errors import ShapeError
 from intarsia.manifest.data_types import data_type_of, plain_type
-from intarsia.manifest.region_table import NONE
+from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.nullable import NullableCodec, OptionalDType
 from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.present_values import on_present_values
@@ -185,7 +185,7 @@ def create_member(
             **options,
         )
     except ValueError as error:
-        if isinstance(error, IntarsiaError):
+        if type(error) is not ValueError:
             raise
         raise ShapeError(f"a member with these chunks and shards cannot be made: {error}") from error
 
@@ -216,7 +216,7 @@ def choose_codecs(
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     data: Any,
     bounds: Any = None,
-    packing: Packing | None = None,
+    packing: Packing | Literal["keep"] | None = None,
 ) -> Iterable[CodecLike] | None:
     """The codec list; "auto" means the one that suits the data best, or the numbers that it is packed as."""
     if codecs != "auto":
@@ -225,6 +225,8 @@ def choose_codecs(
         raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
     from intarsia.logical.advice import advise_in_chunks
 
+    if packing == "keep":
+        data, packing = data.as_stored(bounds), None
     return advise_in_chunks(data, "balanced", bounds=bounds, packing=packing).codecs
 
 
@@ -244,11 +246,8 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> 
         codecs = codecs_of_any_size(codecs)
     if encoding.chunks is not None or encoding.shards is not None:
         return replace(encoding, codecs=codecs)
-    (chunks, shards), fill_value = chunks_and_shards(member, view), encoding.fill_value
-    plain = row.packing == NONE and encoding.packing is None
-    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
-        fill_value = member.fill_value
-    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+    chunks, shards = chunks_and_shards(member, view)
+    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards)
 
 
 def chunk_codecs(member: AnyArray, view: View | None) -> list[Codec]:
@@ -289,13 +288,10 @@ def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> En
     if encoding.shards is not None:
         fits = len(encoding.shards) == len(chunks) and not any(map(mod, encoding.shards, chunks))
         return replace(encoding, chunks=chunks) if fits else encoding
-    for axis, unit in enumerate(manifest.chunk_shape):
-        start, stop = box.start[axis], box.stop[axis]
-        if start > row.box.start[axis] or stop < row.box.stop[axis]:
-            extent = (stop - start) * unit
-            size = min(chunks[axis], extent)
-            chunks = (*chunks[:axis], size, *chunks[axis + 1 :])
-            if shards is not None:
-                shard = min(shards[axis], -(-extent // size) * size)
-                shards = (*shards[:axis], shard, *shards[axis + 1 :])
+    sides = zip(*box, *row.box, manifest.chunk_shape, strict=True)
+    extents = [(b - a) * n if first < a or b < last else MAX_ELEMENTS for a, b, first, last, n in sides]
+    chunks = tuple(map(min, chunks, extents))
+    if shards is not None:
+        whole = [-(-extent // size) * size for extent, size in zip(extents, chunks, strict=True)]
+        shards = tuple(map(min, shards, whole))
     return replace(encoding, chunks=chunks, shards=shards)

@@ -240,28 +240,20 @@ def _children(
         with translate_metadata_errors(f"{group.path or '/'} and everything below"):
             yield from sorted(group.members(), key=itemgetter(0))
         return
-    except ValueError as error:  # also for a name that zarr does not take
-        problem = error
-    nodes, unsound = [], dict[str, list[str]]()
+    except ValueError:  # also for a name that zarr does not take
+        pass
     for name in names_below(group):
-        path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
+        path = f"{group.path}/{name}".lstrip("/")
         try:
-            if kind is not None:
-                nodes.append((name, open_node(group.store, path)))
-        except (ManifestError, MetadataError, ValueError) as error:
-            unsound[path] = list(getattr(error, "problems", ())) or [one_line(error)]
-            if kind == "damaged":
-                unsound[path] = [f"the metadata of {path!r} is not a JSON object that can be read"]
-    if damaged is not None:
-        damaged.update(unsound)
-        yield from nodes
-    elif unsound and isinstance(problem, ManifestError):
-        raise ManifestError([text for texts in unsound.values() for text in texts]) from problem
-    else:
-        raise MetadataError(
-            f"zarr cannot open everything in the group {group.path or '/'!r}: {one_line(problem)}\n"
-            "  Rename or repair it, or name a single array"
-        ) from problem
+            if node_type(group, name) is not None:
+                yield name, open_node(group.store, path)
+        except ValueError as error:
+            if damaged is None:
+                raise MetadataError(
+                    f"zarr cannot open {path!r}: {one_line(error)}\n"
+                    "  Rename or repair it, or name a single array"
+                ) from error
+            damaged[path] = [one_line(error)]
 
 
 def logical_paths(

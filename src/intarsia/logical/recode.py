@@ -74,10 +74,8 @@ def recode_encoding(
     packing: PackingChoice,
 ) -> Encoding:
     """The encoding for a recode of a box of logical chunks: what the caller leaves open stays as it is."""
-    manifest = array.manifest
-    bounds, packed = manifest.elements(box).bounds, choose_packing(manifest, packing)
-    data = array.as_stored(bounds) if codecs == "auto" and packing == "keep" else array
-    chosen = choose_codecs(codecs, data, bounds, packed.get("packing"))
+    bounds, packed = array.manifest.elements(box).bounds, choose_packing(array.manifest, packing)
+    chosen = choose_codecs(codecs, array, bounds, packed.get("packing", "keep"))
     encoding = Encoding(chosen, chunks, shards, options=array.config.options, **packed)
     return keep_layout(array._logical, box, encoding)
 

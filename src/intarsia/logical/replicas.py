@@ -213,18 +213,14 @@ def plan_replica(
     """
     logical = array._logical
     manifest, policy = logical.manifest, Policy.of(logical)
-    if bounds is None and not prod(manifest.shape):
-        raise NoRegionError(
-            "the array holds nothing yet, so there is nothing to replicate.\n"
-            "  Say what to replicate as it grows: arr.set_policy(replica={…})"
-        )
-    box = lattice_box(manifest, bounds)
-    elements = manifest.elements(box)
+    box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {elements.text()}: there is nothing to replicate")
-    as_packed = fields["codecs"] == "auto" and fields["packing"] == "keep"
-    data = array.as_stored(elements.bounds) if as_packed else array
-    fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements.bounds)}
+        raise NoRegionError(
+            f"no region lies in {manifest.elements(box).text()}: there is nothing to replicate.\n"
+            "  Say what to replicate as the array grows: arr.set_policy(replica={…})"
+        )
+    bounds = manifest.elements(box).bounds
+    fields = fields | {"codecs": choose_codecs(fields["codecs"], array, bounds, fields["packing"])}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
         return structs.replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
@@ -347,20 +343,13 @@ def refresh_replicas(
     """Restore everything that replicas lack; returns how many boxes that was."""
     logical.begin_edit()
     count = 0
-    while True:
-        lacking = next(
-            (
-                (one, missing)
-                for one in Policy.of(logical).replicas
-                for missing in missing_boxes(logical.manifest, one)
-            ),
-            None,
-        )
-        if lacking is None:
-            return count
-        replica, missing = lacking
-        _fill(logical, missing, replica, client, progress)
+    while lacking := [
+        (one, box) for one in Policy.of(logical).replicas for box in missing_boxes(logical.manifest, one)
+    ]:
+        replica, box = lacking[0]
+        _fill(logical, box, replica, client, progress)
         count += 1
+    return count
 
 
 def set_policy(logical: LogicalArrayHandle, policy: Mapping[str, Any]) -> None:

@@ -62,10 +62,6 @@ class NewRegion(NamedTuple):
     """How the box sees it, if not as it is."""
 
 
-type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
-"""New regions, with all members, packings and views that they and the others refer to."""
-
-
 @dataclass(frozen=True)
 class Manifest:
     """What a logical array is made of.
@@ -288,7 +284,6 @@ class Manifest:
         self,
         *,
         regions: RegionTable,
-        members: tuple[str, ...] | None = None,
         replicas: RegionTable | None = None,
         **fields: Any,
     ) -> Manifest:
@@ -297,28 +292,22 @@ class Manifest:
         Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
         values, says which replicas remain.
         """
-        names = self.members if members is None else members
-        packings: Packings = fields.pop("packings", self.packings)
-        views: tuple[View, ...] = fields.pop("views", self.views)
+        now = replace(self, regions_and_replicas=regions, **fields)
         if replicas is None and len(self.replicas):
-            after = replace(
-                self, regions_and_replicas=regions, members=names, packings=packings, views=views, **fields
-            )
             from intarsia.manifest.manifest_diff import valid_replicas
 
-            replicas = valid_replicas(self, after)
+            replicas = valid_replicas(self, now)
         table = regions if replicas is None else regions.concat(replicas)
-        used_members, member = _renumbered(table.member)
-        used_packings, packing = _renumbered(table.packing)
-        used_views, view = _renumbered(table.view)
+        members, member = _renumbered(table.member)
+        packings, packing = _renumbered(table.packing)
+        views, view = _renumbered(table.view)
         return replace(
-            self,
+            now,
             generation=self.generation + 1,
-            members=tuple([names[i] for i in used_members.tolist()]),
-            packings=packings.select(used_packings),
-            views=tuple([views[i] for i in used_views.tolist()]),
+            members=tuple([now.members[i] for i in members.tolist()]),
+            packings=now.packings.select(packings),
+            views=tuple([now.views[i] for i in views.tolist()]),
             regions_and_replicas=replace(table, member=member, packing=packing, view=view),
-            **fields,
         )
 
     def replace_boxes(
@@ -339,7 +328,7 @@ class Manifest:
         >>> [(manifest.members[row.member], row.box.start) for row in map(manifest.regions.row, range(2))]
         [('m-1', (0,)), ('m-2', (1,))]
         """
-        fresh, names, packings, views = self.rows_for(regions, layer)
+        wider, fresh = self.including(regions, layer)
         table, replicas = self.regions, self.replicas if same_values else None
         if layer:
             others = self.replicas
@@ -347,12 +336,10 @@ class Manifest:
             replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
         else:
             table = table.subtract(*holes).concat(fresh)
-        return self.changed(
-            regions=table, replicas=replicas, members=names, packings=packings, views=views, **fields
-        )
+        return wider.changed(regions=table, replicas=replicas, **fields)
 
-    def rows_for(self, regions: Iterable[NewRegion], layer: int = 0) -> MoreRegions:
-        """New regions as rows of a table; and all members, packings and views, with those that they need."""
+    def including(self, regions: Iterable[NewRegion], layer: int = 0) -> tuple[Manifest, RegionTable]:
+        """This manifest with the members, packings and views of new regions; these as rows of its table."""
         added = list(regions)
         names = dict.fromkeys((*self.members, *(region.member for region in added)))
         positions = {name: i for i, name in enumerate(names)}
@@ -362,7 +349,8 @@ class Manifest:
         for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
             seen = NONE if view is None else views.setdefault(view, len(views))
             rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
-        return RegionTable.from_rows(rows, self.ndim), tuple(names), packings, tuple(views)
+        wider = replace(self, members=tuple(names), packings=packings, views=tuple(views))
+        return wider, RegionTable.from_rows(rows, self.ndim)
 
     def refine(self, chunk_shape: tuple[int, ...]) -> Manifest:
         """The same regions, of the same generation, on a finer lattice, whose chunks divide the old ones.

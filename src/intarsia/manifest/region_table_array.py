@@ -120,13 +120,12 @@ def extend_table(
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
     part = replace(whole, regions_and_replicas=last, packings=packings)
-    fresh, names, packings, views = part.rows_for(new)
+    part, fresh = part.including(new)
+    packings, views = part.packings, part.views
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
     regions = last.concat(fresh).merge_neighbours(axis)
-    part = replace(part, shape=shape)
-    part = part.changed(regions=regions, members=names, packings=packings, views=views)
-    part.check()
+    part.changed(regions=regions, shape=shape).check()
     kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
     added = packings.select(np.arange(len(numbers), len(packings)))
     packing_count = len(stored_packings) + len(added)
@@ -148,7 +147,7 @@ def extend_table(
     table[first:] = block
     if earlier:
         table[len(stored_packings) : len(stored_packings) + earlier, own:] = factors[:earlier]
-    changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
+    changes: dict[str, Any] = {"shape": list(shape), "members": list(part.members)}
     if packing_count:
         described = replace(packings, kinds=kinds).to_json(in_table=True)
         changes["packings"] = described | {"count": packing_count}
