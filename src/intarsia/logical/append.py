@@ -81,21 +81,17 @@ class AppendPlan:
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
     @cached_property
-    def old_length(self) -> int:
-        """Where the data starts on its axis."""
-        return self.before.shape[self.axis]
-
-    @cached_property
     def grown(self) -> Manifest:
         """The manifest with the new shape, but the old regions."""
-        shape, axis = self.before.shape, self.axis
-        return replace(self.before, shape=(*shape[:axis], shape[axis] + self.length, *shape[axis + 1 :]))
+        shape = list(self.before.shape)
+        shape[self.axis] += self.length
+        return replace(self.before, shape=tuple(shape))
 
-    @property
-    def origin(self) -> tuple[int, ...]:
-        """Where the data starts in the grown array."""
-        before, after = self.axis, len(self.before.shape) - self.axis - 1
-        return (*(0,) * before, self.old_length, *(0,) * after)
+    @cached_property
+    def data(self) -> Box:
+        """The elements of the grown array that the data fills."""
+        start, stop = self.before.shape[self.axis], self.grown.shape[self.axis]
+        return Box.sized(self.grown.shape).with_axis(self.axis, start, stop)
 
     @cached_property
     def last(self) -> Row | None:
@@ -112,7 +108,7 @@ class AppendPlan:
     def new_chunks(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
         lattice = self.grown.lattice
-        first = -(-self.old_length // self.before.chunk_shape[self.axis])
+        first = -(-self.data.start[self.axis] // self.before.chunk_shape[self.axis])
         return Box.sized(lattice).with_axis(self.axis, first, lattice[self.axis])
 
     @cached_property
@@ -123,7 +119,8 @@ class AppendPlan:
     @cached_property
     def partial(self) -> Box | None:
         """The logical chunks that already have some elements, and get more, if there are any."""
-        start, stop = self.old_length // self.before.chunk_shape[self.axis], self.new_chunks.start[self.axis]
+        start = self.data.start[self.axis] // self.before.chunk_shape[self.axis]
+        stop = self.new_chunks.start[self.axis]
         box = self.new_chunks.with_axis(self.axis, start, stop)
         return box if start < stop and all(box.shape) and self.length else None
 
@@ -134,8 +131,8 @@ class AppendPlan:
 
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
-        elements, axis = self.grown.elements(box), self.axis
-        return elements.with_axis(axis, max(self.old_length, elements.start[axis]), elements.stop[axis])
+        elements = self.grown.elements(box)
+        return Box(tuple(map(max, elements.start, self.data.start)), elements.stop)
 
     @cached_property
     def new_encoding(self) -> Encoding:
@@ -171,7 +168,7 @@ class AppendPlan:
             return True
         values: Any = self.values
         if part is not None and np.ndim(values):
-            values = values[self.fresh(part).seen_from(self.origin).slices]
+            values = values[self.fresh(part).seen_from(self.data.start).slices]
         return values is not None and packing.holds(values, ulps)
 
     def _is_like(self, row: Row) -> bool:
@@ -199,7 +196,7 @@ class AppendPlan:
         piece = DataPiece.of(grown, row, self.fresh(longer))
         if grown.is_shown(piece.target, besides=row):
             return None
-        reservation = Reservation(self.logical, self.origin)
+        reservation = Reservation(self.logical, self.data.start)
         reservation.in_member(piece, self._options_for(row))
         stop = before.regions.stop.copy()
         stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
@@ -212,7 +209,7 @@ class AppendPlan:
         If `ready`, the array of this name in the group already holds the new chunks, with this packing: the
         reservation is for the part before them.
         """
-        reservation = Reservation(self.logical, self.origin)
+        reservation = Reservation(self.logical, self.data.start)
         if not self.length:
             return reservation
         plan = self.with_open_end()

@@ -153,29 +153,16 @@ EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr
 """The message for a place without a root."""
 
 
-def plain_node(store: Any, path: str) -> str | None:
-    """What there is at `path`, in words; None if there is nothing that zarr opens.
-
-    >>> store = zarr.storage.MemoryStore()
-    >>> _ = zarr.create_array(store, name="a", shape=4, dtype="u1", zarr_format=2)
-    >>> plain_node(store, "a"), plain_node(store, "b")
-    ('a plain Zarr array of format 2', None)
-    """
+def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
+    """The error for a place without a logical array: there is plain Zarr, or else what `otherwise` says."""
     try:
         node = open_node(store, path)
     except (IntarsiaError, OSError, ValueError, TypeError):
-        return None
-    kind = "array" if isinstance(node, zarr.Array) else "group"
-    return f"a plain Zarr {kind} of format {node.metadata.zarr_format}"
-
-
-def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
-    """The error for a place without a logical array: there is plain Zarr, or else what `otherwise` says."""
-    plain = plain_node(store, path)
-    if plain is None:
         return NotLogicalArrayError(otherwise)
+    kind = "array" if isinstance(node, zarr.Array) else "group"
     return NotLogicalArrayError(
-        f"there is no logical array at {path or '/'!r}, but {plain}.\n  A plain Zarr array is read with "
+        f"there is no logical array at {path or '/'!r}, but a plain Zarr {kind} of format "
+        f"{node.metadata.zarr_format}.\n  A plain Zarr array is read with "
         "intarsia.reader(store, path); intarsia.convert makes it a logical array",
         command="intarsia read reads a plain Zarr array; intarsia convert makes it a logical array",
     )

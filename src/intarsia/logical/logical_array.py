@@ -512,9 +512,7 @@ class LogicalArray(Accessors, StoredArray):
         same_place = self._logical.group.store_path == other._logical.group.store_path
         return same_place and self._logical.manifest == other._logical.manifest
 
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+    __ne__ = object.__ne__  # the opposite, not one for each element
 
     __hash__ = None  # type: ignore[assignment]  # as in zarr: equal arrays may become unequal
 

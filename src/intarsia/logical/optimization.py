@@ -106,7 +106,7 @@ def _optimized(
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     logical = array._logical
     logical.begin_edit()
-    reservation = reserve_recode(logical, [region.row.box], encoding)
+    reservation = reserve_recode(logical, region.row.box, encoding)
     with reservation.discarded_on_failure():
         copy_values(reservation, progress=progress)
         member = logical.members[reservation.new_members[0]]

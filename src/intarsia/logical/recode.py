@@ -22,14 +22,19 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
-from intarsia.logical.encoding import Encoding, choose_codecs, encoding_like, keep_layout
+from intarsia.logical.encoding import (
+    Encoding,
+    choose_codecs,
+    codecs_of_any_size,
+    encoding_like,
+    keep_layout,
+)
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import BLOCK_BYTES, Box, tile_in_blocks
 from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
-from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
 from intarsia.manifest.region_table import NONE, Row
 from intarsia.nullable import NullableValues
@@ -60,7 +65,7 @@ def recode(
 ) -> None:
     """Copy a box of logical chunks into a new member of another encoding; regions that it cuts are split."""
     logical.begin_edit()
-    reservation = reserve_recode(logical, [box], encoding)
+    reservation = reserve_recode(logical, box, encoding)
     with reservation.shown_when_filled():
         copy_values(reservation, client=client, progress=progress)
 
@@ -83,62 +88,49 @@ def recode_encoding(
 def copy_to_unpacked_member(
     logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: RuntimeOptions
 ) -> None:
-    """Copy boxes of regions, whose members cannot take what comes after them, to members of plain values.
-
-    There is one new member for each encoding.
-    """
-    default, groups = Encoding(options=options), dict[str, tuple[Encoding, list[Box]]]()
-    for row, box in parts:
-        encoding = encoding_like(logical, row, default)
-        groups.setdefault(repr(encoding), (encoding, []))[1].append(box)
-    for encoding, boxes in groups.values():
-        reservation = reserve_recode(logical, boxes, encoding)
-        with reservation.shown_when_filled():
-            copy_values(reservation)
+    """Copy the box around parts of regions, whose members cannot take what comes after them, to a member of
+    plain values."""
+    (row, _), *_ = parts = list(parts)
+    encoding = encoding_like(logical, row, Encoding(options=options))
+    encoding = replace(encoding, codecs=codecs_of_any_size(encoding.codecs or ()))  # which lose nothing
+    reservation = reserve_recode(logical, Box.around([box for _, box in parts]), encoding)
+    with reservation.shown_when_filled():
+        copy_values(reservation)
 
 
 def reserve_recode(
-    logical: LogicalArrayHandle,
-    boxes: Sequence[Box],
-    encoding: Encoding,
-    *,
-    layer: int = 0,
-    ready: str | None = None,
+    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, layer: int = 0, ready: str | None = None
 ) -> Reservation:
-    """Room for the values of boxes of logical chunks in a new member, which replaces those of their layer.
+    """Room for the values of a box of logical chunks in a new member, which replaces those of its layer.
 
     If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
     one type: then their numbers are copied, and every region keeps its own packing.
     """
-    manifest, new_packing = logical.manifest, encoding.packing
-    around = Box.around(boxes)
-    copied = as_stored(manifest, around) if encoding.keep_packing else None
-    fresh, parts = list[Box](), list[tuple[Box, Packing | None]]()
-    for box in boxes:
-        of_regions = [
-            (shared, new_packing if copied is None else manifest.packing_of(row))
-            for row, shared in manifest.regions.parts(box)
-        ]
-        if not of_regions:
-            purpose = "replicate" if layer else "recode"
-            raise NoRegionError(
-                f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
-            )
-        whole = manifest.regions.covers(box)
+    manifest = logical.manifest
+    copied = as_stored(manifest, box) if encoding.keep_packing else None
+    parts = [
+        (part, encoding.packing if copied is None else manifest.packing_of(row))
+        for row, part in manifest.regions.parts(box)
+    ]
+    if not parts:
+        purpose = "replicate" if layer else "recode"
+        raise NoRegionError(
+            f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
+        )
+    fresh = [part for part, _ in parts]
+    if manifest.regions.covers(box):
         # In one go: chunks of the new member may hold elements of many parts, and would be written for each.
-        fresh += [box] if whole else [part for part, _ in of_regions]
-        one_packing = len({packing for _, packing in of_regions}) == 1
-        parts += [(box, of_regions[0][1])] if whole and one_packing else of_regions
+        fresh = [box]
+        if len({packing for _, packing in parts}) == 1:
+            parts = [(box, parts[0][1])]
     reservation = Reservation(logical, copied=copied)
     if ready is None:
-        if copied is not None:
-            encoding = replace(encoding, packing=parts[0][1])
-        elements = map(manifest.elements, fresh)
-        ready = reservation.in_new_member(manifest.elements(around), encoding, *elements)
-    new = [NewRegion(part, ready, part.seen_from(around.start).start, packing) for part, packing in parts]
+        member = encoding if copied is None else replace(encoding, packing=parts[0][1])
+        ready = reservation.in_new_member(manifest.elements(box), member, *map(manifest.elements, fresh))
+    new = [NewRegion(part, ready, part.seen_from(box.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
-    exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
-    reservation.manifest = manifest.replace_boxes(boxes, new, layer=layer, same_values=exact)
+    exact = encoding.packing is None and is_exact(parse_codecs(encoding.codecs or ()))
+    reservation.manifest = manifest.replace_boxes([box], new, layer=layer, same_values=exact)
     return reservation
 
 

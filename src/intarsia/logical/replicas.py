@@ -264,7 +264,7 @@ def reserve_replica(
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     policy = Policy.of(logical).with_replica(replica)
-    reservation = reserve_recode(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
+    reservation = reserve_recode(logical, box, replica.encoding, layer=replica.layer, ready=ready)
     reservation.attributes, reservation.exact = policy.attributes, True
     return reservation
 

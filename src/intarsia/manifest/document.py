@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -254,17 +255,15 @@ def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints],
         if column is UNSET:
             column = [MORE_COLUMNS[name]] * count
         expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
-        try:
-            values = np.array(column, dtype=np.int64)
-        except (ValueError, OverflowError):  # rows of different lengths, or numbers of more than 64 bits
+        values = None
+        with suppress(
+            ValueError, OverflowError
+        ):  # rows of different lengths, or numbers of more than 64 bits
+            values = np.array(column or np.empty((0, *expected[1:])), dtype=np.int64)
+        if values is None or values.shape != expected:
             problems.append(f"regions.{name}: expected integers of shape {expected}, of up to 64 bits")
-            continue
-        if not column and not count:
-            values = values.reshape(expected)
-        if values.shape == expected:
-            columns[name] = values
         else:
-            problems.append(f"regions.{name}: expected integers of shape {expected}, got {values.shape}")
+            columns[name] = values
     return columns, problems
 
 

@@ -151,39 +151,6 @@ def numbers_equal_to_missing(mark: Any, numbers: np.dtype[Any], values: np.dtype
     return []
 
 
-def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of the packing that the attributes of a variable describe; None if they describe none."""
-    stored = known_type(dtype, "the stored data type")
-    scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
-    sign = attributes.get("_Unsigned")
-    if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
-        sign = np.ravel(sign)[0]
-    unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
-    if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
-        unsigned = None
-    numbers = number_dtype(stored, unsigned)
-    absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
-    marks = {
-        name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
-        for name, value in absent.items()
-    }
-    masked = any(marks.values())
-    # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
-    # of the stored numbers alone; for integers it drops them.
-    only_nan = bool(absent) and not masked and stored.kind == "f"
-    if scale is None and offset is None and unsigned is None and not masked:
-        return None
-    values = stored if only_nan else value_type(numbers, scale, offset, masked)
-    missing: list[Number] = []
-    for name, listed in marks.items():
-        for mark in listed:
-            if name == "_FillValue" and unsigned is not None:
-                mark = unsigned_fill_value(mark, stored, numbers)
-            missing += numbers_equal_to_missing(mark, numbers, values)
-    factors = {"scale": scale, "offset": offset}
-    return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
-
-
 def bits_of(factor: Number | None) -> int:
     """The bits of a scale or offset, filled up with zeros, as a 64-bit integer; 0 if there is none."""
     if factor is None:
@@ -295,8 +262,34 @@ class Packing:
         Packing('int8', scale=float32(0.5), unsigned=True, values='float32')
         >>> Packing.from_attributes("int8", {"units": "K"})
         """
-        arguments = arguments_of_attributes(dtype, attributes)
-        return None if arguments is None else cls(**arguments)
+        stored = known_type(dtype, "the stored data type")
+        scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
+        sign = attributes.get("_Unsigned")
+        if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
+            sign = np.ravel(sign)[0]
+        unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
+        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+            unsigned = None
+        numbers = number_dtype(stored, unsigned)
+        absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
+        marks = {
+            name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
+            for name, value in absent.items()
+        }
+        masked = any(marks.values())
+        # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
+        # of the stored numbers alone; for integers it drops them.
+        only_nan = bool(absent) and not masked and stored.kind == "f"
+        if scale is None and offset is None and unsigned is None and not masked:
+            return None
+        values = stored if only_nan else value_type(numbers, scale, offset, masked)
+        missing: list[Number] = []
+        for name, listed in marks.items():
+            for mark in listed:
+                if name == "_FillValue" and unsigned is not None:
+                    mark = unsigned_fill_value(mark, stored, numbers)
+                missing += numbers_equal_to_missing(mark, numbers, values)
+        return cls(stored, scale=scale, offset=offset, missing=missing, unsigned=unsigned, values=values)
 
     @classmethod
     def of(cls, kind: PackingKind, scale: Number | None, offset: Number | None) -> Self:
