@@ -24,6 +24,7 @@ from intarsia.errors import (
     PackingError,
     PolicyError,
 )
+from intarsia.logical import advice
 from intarsia.logical.replicas import Policy, missing_boxes
 from tests.logical import strategies as s
 from tests.logical.test_machine import InARepository, LogicalArrayMachine, OfReferences
@@ -422,13 +423,13 @@ def test_bounds_may_be_slices(array):
 
 def test_codecs_are_chosen_for_the_numbers_that_are_stored(monkeypatch):
     tried = []
-    real = intarsia.logical.advice.sample_blocks
+    real = advice.sample_blocks
 
     def record(data, *args):
         tried.append(data)
         return real(data, *args)
 
-    monkeypatch.setattr("intarsia.logical.advice.sample_blocks", record)
+    monkeypatch.setattr(advice, "sample_blocks", record)
     array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float64")
     array.add_region([(0, 4)], packing={"stored": "int16", "scale": 0.5}, codecs=["zstd"])
     tried.clear()

@@ -25,7 +25,7 @@ from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.staging import DataPiece, Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, parse_shape
 from intarsia.manifest.data_types import Values
-from intarsia.manifest.document import NAME, problems_of_regions
+from intarsia.manifest.document import problems_of_names, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import Row
@@ -83,11 +83,6 @@ def add_existing_member(
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
-    if not NAME.match(name):
-        raise MemberError(
-            f"the array {name!r} cannot be a member: a member's name is one path segment of letters, digits, "
-            "'.', '_' and '-', so that every store and every reader can spell it"
-        )
     if any(a % c for a, c in zip(elements, manifest.chunk_shape, strict=True)):
         raise AlignmentError(
             f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
@@ -100,7 +95,7 @@ def add_existing_member(
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     changed = manifest.replace_boxes([], [NewRegion(box, name, starts, packing, _parse_view(manifest, view))])
     row = changed.regions.row(len(changed.regions) - 1)  # with its number there
-    problems = problems_of_regions(changed)
+    problems = problems_of_names(changed.members) or problems_of_regions(changed)
     if problems:
         raise ShapeError(f"the region {manifest.elements(box).text()} is impossible: {'; '.join(problems)}")
     member = logical.members[name] if is_member else logical.members.child(name)

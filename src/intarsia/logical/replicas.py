@@ -119,10 +119,8 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
         inside = (box.intersect(whole) for box in self.boxes)
         return [manifest.cells(box) for box in inside if box is not None]
 
-    def subtract(self, elements: Box | None) -> ReplicaPolicy:
-        """The same without a box; None means all of it."""
-        if elements is None:
-            return self.with_boxes([])
+    def subtract(self, elements: Box) -> ReplicaPolicy:
+        """The same without a box."""
         return self.with_boxes(part for box in self.boxes for part in box.subtract(elements))
 
     def also(self, elements: Box) -> ReplicaPolicy:
@@ -301,14 +299,14 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     if not layers or (layer is not None and layer not in layers):
         which = "no replicas" if layer is None else f"no replica in layer {layer}"
         raise BoundsError(f"the array has {which}; its layers are {sorted({0, *layers})}")
-    box = None if bounds is None else lattice_box(manifest, bounds)
-    elements = None if box is None else extend_with_array(manifest.elements(box), manifest.shape)
+    box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
+    elements = extend_with_array(manifest.elements(box), manifest.shape)
     for one in policy.replicas:
         if layer in (None, one.layer):
             policy = policy.with_replica(one.subtract(elements))
     for number in manifest.layers[1:]:
         if layer in (None, number):
-            manifest = manifest.replace_boxes([box or Box.sized(manifest.lattice)], layer=number)
+            manifest = manifest.replace_boxes([box], layer=number)
     logical.commit(manifest, policy.attributes)
 
 
