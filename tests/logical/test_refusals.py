@@ -262,13 +262,13 @@ def test_a_member_of_another_data_type_is_refused(case):
 @pytest.mark.parametrize(
     ("what", "error", "match"),
     [
-        ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "at least 1"),
-        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "same number of axes"),
+        ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "chunk_shape"),
+        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "2 axes, but shape has 1"),
         ({"shape": (-4,), "chunks": (2,)}, intarsia.errors.ShapeError, "shape"),
         (
             {"shape": (4,), "chunks": (2,), "dimension_names": ("x", "y")},
             intarsia.errors.ShapeError,
-            "one entry",
+            "dimension_names: 2 axes, but shape has 1",
         ),
         ({"shape": (4,), "chunks": (2,), "attributes": {"intarsia": 1}}, KeyError, "belongs to intarsia"),
     ],

@@ -163,15 +163,8 @@ def create_member(
     """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
     packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
     data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
-    options: dict[str, Any] = {}
     codecs = codecs_for(data_type, encoding.codecs)
-    if codecs is not None:
-        filters, serializer, compressors = stages(codecs)
-        options = {
-            "filters": filters or None,
-            "serializer": serializer,
-            "compressors": compressors or None,
-        }
+    filters, serializer, compressors = ("auto", "auto", "auto") if codecs is None else stages(codecs)
     try:
         return zarr.create_array(
             store,
@@ -182,7 +175,9 @@ def create_member(
             shards=encoding.shards,
             fill_value=data_type.default_scalar() if fill_value is None else fill_value,
             dimension_names=manifest.dimension_names,
-            **options,
+            filters=filters or None,
+            serializer=serializer,
+            compressors=compressors or None,
         )
     except ValueError as error:
         if type(error) is not ValueError:

@@ -184,21 +184,20 @@ class Packings(LazyColumns):
         outside = np.flatnonzero((self.kind < 0) | (self.kind >= len(self.kinds)))
         if outside.size:
             raise PackingError(f"kind: row {outside[0]} refers past the list of {len(self.kinds)} kinds")
-        order = np.argsort(self.kind, kind="stable")
-        used, first = np.unique(self.kind[order], return_index=True)
-        if used.size < len(self.kinds):
-            unused = min(set(range(len(self.kinds))) - set(used.tolist()))
-            raise PackingError(f"kinds[{unused}]: no packing has this kind")
-        for kind, rows in zip(self.kinds, np.split(order, first[1:]), strict=True):
-            for column, name in enumerate(FACTORS, 1):
-                dtype = getattr(kind, f"{name}_type")
-                bits = self.rows[rows, column].view(np.uint64)
-                wide = bits >> (8 * dtype.itemsize) if dtype is not None and dtype.itemsize < 8 else 0 * bits
-                bad = wide != 0 if dtype is not None else bits != 0
-                if dtype is not None:
-                    bad |= ~np.isfinite(bits.astype(f"u{dtype.itemsize}").view(dtype))
+        unused = np.flatnonzero(np.bincount(self.kind, minlength=len(self.kinds)) == 0)
+        if unused.size:
+            raise PackingError(f"kinds[{unused[0]}]: no packing has this kind")
+        for column, name in enumerate(FACTORS, 1):
+            types = [str(getattr(kind, f"{name}_type")) for kind in self.kinds]
+            distinct, number_of_kind = np.unique(types, return_inverse=True)
+            for number, dtype in enumerate(distinct.tolist()):
+                rows = np.flatnonzero(number_of_kind[self.kind] == number)
+                bits, what = self.rows[rows, column].view(np.uint64), "nothing"
+                bad = bits != 0
+                if dtype != "None":
+                    numbers, what = bits.astype(f"u{np.dtype(dtype).itemsize}"), f"a finite {dtype}"
+                    bad = (numbers != bits) | ~np.isfinite(numbers.view(dtype))
                 if bad.any():
-                    what = "nothing" if dtype is None else f"a finite {dtype}"
                     raise PackingError(f"{name}: row {rows[np.argmax(bad)]} does not hold the bits of {what}")
 
 
