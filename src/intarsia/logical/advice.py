@@ -128,6 +128,8 @@ def advise(
     *,
     bounds: BoundsLike | None = None,
     encodings: Mapping[str, list[CodecLike]] | None = None,
+    chunks: tuple[int, ...] | None = None,
+    packing: Packing | None = None,
 ) -> Advice:
     """Try encodings on samples of an array and rank them.
 
@@ -135,26 +137,14 @@ def advise(
     what counts: "size", the stored bytes; "speed", the time to read from a fast disk; "balanced", the time to
     read from object storage. `bounds` limits the samples to a box. `encodings` are tried instead of the
     built-in candidates, which are all lossless. Sizes are exact for the samples. What coding costs is taken
-    from a table, so the same values always get the same answer.
+    from a table, so the same values always get the same answer. `chunks` and `packing` say in what chunks and
+    with what packing the values will be stored, if that is known.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
     >>> advise(noise, "speed").best.ratio > 0.99
     True
     """
-    return advise_in_chunks(data, objective, bounds=bounds, encodings=encodings)
-
-
-def advise_in_chunks(
-    data: Any,
-    objective: Objective,
-    *,
-    bounds: BoundsLike | None = None,
-    encodings: Mapping[str, list[CodecLike]] | None = None,
-    chunks: tuple[int, ...] | None = None,
-    packing: Packing | None = None,
-) -> Advice:
-    """Like `advise`, for values stored in chunks of this shape, if it is known, and with this packing."""
     if objective not in BANDWIDTH:
         raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
     values = with_values(data)

@@ -264,21 +264,6 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
     return number % ndim
 
 
-def append(
-    logical: LogicalArrayHandle,
-    values: Values,
-    encoding: Encoding,
-    *,
-    axis: int | str = 0,
-    merge: bool = True,
-) -> None:
-    """Put values after the end of an axis."""
-    plan = AppendPlan.of(logical, values.shape, axis, encoding, values).with_open_end()
-    reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
-    with reservation.shown_when_filled():
-        reservation.fill(lambda source: values[source.slices])
-
-
 def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
     """Let these codecs write into a member from now on, with their options, if they equal its own."""
     name = logical.manifest.members[row.member]

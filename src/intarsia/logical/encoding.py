@@ -218,11 +218,11 @@ def choose_codecs(
         return codecs
     if data is None:
         raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
-    from intarsia.logical.advice import advise_in_chunks
+    from intarsia.logical.advice import advise
 
     if packing == "keep":
         data, packing = data.as_stored(bounds), None
-    return advise_in_chunks(data, "balanced", bounds=bounds, packing=packing).codecs
+    return advise(data, bounds=bounds, packing=packing).codecs
 
 
 def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:

@@ -194,7 +194,7 @@ class LogicalArray(Accessors, StoredArray):
                 previous region; otherwise it is that of the lattice by default.
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
-        from intarsia.logical.append import append
+        from intarsia.logical.append import AppendPlan
         from intarsia.logical.encoding import Encoding, choose_codecs
 
         self._logical.begin_edit()
@@ -202,7 +202,10 @@ class LogicalArray(Accessors, StoredArray):
         packed = choose_packing(self.manifest, packing)
         chosen = choose_codecs(codecs, values, packing=packed.get("packing"))
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
-        append(self._logical, values, encoding, axis=axis, merge=merge)
+        plan = AppendPlan.of(self._logical, values.shape, axis, encoding, values).with_open_end()
+        reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
+        with reservation.shown_when_filled():
+            reservation.fill(lambda source: values[source.slices])
 
     def add_region(
         self,
@@ -413,10 +416,13 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.refresh_replicas()
         1
         """
-        from intarsia.logical.replicas import add_replica
+        from intarsia.logical.replicas import make_replica, plan_replica
 
+        self._logical.begin_edit()
         fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
-        return add_replica(self, bounds, fields, layer=layer, client=client, progress=progress)
+        replica, box = plan_replica(self, bounds, fields, layer)
+        make_replica(self._logical, box, replica, client, progress)
+        return replica.layer
 
     def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
         """Drop a replica or an aligned box of it, by default all replicas; layer 0 stays as it is.

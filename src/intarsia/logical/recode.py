@@ -93,9 +93,7 @@ def copy_to_unpacked_member(
     (row, _), *_ = parts = list(parts)
     encoding = encoding_like(logical, row, Encoding(options=options))
     encoding = replace(encoding, codecs=codecs_of_any_size(encoding.codecs or ()))  # which lose nothing
-    reservation = reserve_recode(logical, Box.around([box for _, box in parts]), encoding)
-    with reservation.shown_when_filled():
-        copy_values(reservation)
+    recode(logical, Box.around([box for _, box in parts]), encoding)
 
 
 def reserve_recode(

@@ -267,25 +267,10 @@ def reserve_replica(
     return reservation
 
 
-def add_replica(
-    array: LogicalArray,
-    bounds: BoundsLike | None,
-    fields: dict[str, Any],
-    *,
-    layer: int | None = None,
-    client: Client | None = None,
-    progress: Progress = silent,
-) -> int:
-    """Store a box again, in another layout; returns the number of its layer."""
-    array._logical.begin_edit()
-    replica, box = plan_replica(array, bounds, fields, layer)
-    _fill(array._logical, box, replica, client, progress)
-    return replica.layer
-
-
-def _fill(
+def make_replica(
     logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
 ) -> None:
+    """Copy a box of logical chunks into its layer, and show it there."""
     reservation = reserve_replica(logical, box, replica)
     with reservation.shown_when_filled():
         copy_values(reservation, client=client, progress=progress)
@@ -345,7 +330,7 @@ def refresh_replicas(
         (one, box) for one in Policy.of(logical).replicas for box in missing_boxes(logical.manifest, one)
     ]:
         replica, box = lacking[0]
-        _fill(logical, box, replica, client, progress)
+        make_replica(logical, box, replica, client, progress)
         count += 1
     return count
 

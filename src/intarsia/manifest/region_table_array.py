@@ -127,8 +127,9 @@ def extend_table(
     regions = last.concat(fresh).merge_neighbours(axis)
     part.changed(regions=regions, shape=shape).check()
     kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
-    added = packings.select(np.arange(len(numbers), len(packings)))
-    packing_count = len(stored_packings) + len(added)
+    factors = packings.rows[len(numbers) :].copy()
+    factors[:, 0] = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)[factors[:, 0]]
+    packing_count = len(stored_packings) + len(factors)
     numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])
     columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
     # A region is known by its start: one that is in the table already may be longer now.
@@ -137,8 +138,6 @@ def extend_table(
     places = [known[start] if start in known else next(after) for start in map(tuple, regions.start.tolist())]
     block = np.concatenate([block, np.zeros((len(regions) - len(known), width), dtype=np.int64)])
     block[places, :own] = columns
-    factors = added.columns(len(added))
-    factors[:, 0] = np.array([kinds.index(kind) for kind in added.kinds], dtype=np.int64)[added.kind]
     # A packing may belong to a row before the chunk.
     earlier = max(0, min(first - len(stored_packings), len(factors)))
     if len(factors) > earlier:
