@@ -8,6 +8,7 @@ import shutil
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ BRICKS = {
     "a shape beyond computing": lambda a: a.resize((10**30,)),
     "a shape of fractions": lambda a: a.resize((4.7,)),
     "a manifest of the caller's own": lambda a: a._logical.commit(
-        a.manifest.changed(regions=a.manifest.regions, members=("m 1",))
+        replace(a.manifest, members=("m 1",)).changed(regions=a.manifest.regions)
     ),
 }
 

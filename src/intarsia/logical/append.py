@@ -12,8 +12,14 @@ import numpy as np
 from intarsia.codecs.runtime_options import RuntimeOptions, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
-from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
-from intarsia.logical.recode import copy_to_unpacked_member
+from intarsia.logical.encoding import (
+    Encoding,
+    codecs_of_any_size,
+    encoding_like,
+    encoding_of,
+    planned_metadata,
+)
+from intarsia.logical.recode import recode
 from intarsia.logical.staging import DataPiece, Reservation, check_shape
 from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import Values, holds_nulls, is_nullable
@@ -90,8 +96,9 @@ class AppendPlan:
     @cached_property
     def data(self) -> Box:
         """The elements of the grown array that the data fills."""
-        start, stop = self.before.shape[self.axis], self.grown.shape[self.axis]
-        return Box.sized(self.grown.shape).with_axis(self.axis, start, stop)
+        start = [0] * self.before.ndim
+        start[self.axis] = self.before.shape[self.axis]
+        return Box(tuple(start), self.grown.shape)
 
     @cached_property
     def last(self) -> Row | None:
@@ -145,13 +152,15 @@ class AppendPlan:
         """The plan, after making sure that the data can continue in the partial last chunk.
 
         If a region's member cannot take it, because it is packed or seen from the other end, the region's
-        part of that chunk is copied to a member that can. Packing may change values by `ulps` units in the
-        last place.
+        part of that chunk is copied to a member of plain values, together with all others and what lies
+        between them. Packing may change values by `ulps` units in the last place.
         """
         closed = [(row, part) for row, part in self.partial_last_regions if not self._takes(row, part, ulps)]
         if not closed:
             return self
-        copy_to_unpacked_member(self.logical, closed, self.encoding.options)
+        encoding = encoding_like(self.logical, closed[0][0], Encoding(options=self.encoding.options))
+        encoding = replace(encoding, codecs=codecs_of_any_size(encoding.codecs or ()))  # which lose nothing
+        recode(self.logical, Box.around([part for _, part in closed]), encoding)
         return replace(self, before=self.logical.manifest)
 
     def _takes(self, row: Row, part: Box | None = None, ulps: int = FLOATS_ROUND) -> bool:

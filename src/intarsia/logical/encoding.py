@@ -164,7 +164,8 @@ def create_member(
     packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
     data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
     codecs = codecs_for(data_type, encoding.codecs)
-    filters, serializer, compressors = ("auto", "auto", "auto") if codecs is None else stages(codecs)
+    chain: Any = ("auto", "auto", "auto") if codecs is None else stages(codecs)
+    filters, serializer, compressors = chain
     try:
         return zarr.create_array(
             store,

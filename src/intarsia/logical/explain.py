@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayHandle
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.plan import RegionPart
-    from intarsia.engine.prepared_member import PreparedMember
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
 
@@ -238,7 +237,7 @@ def _cost(batches: Iterable[Batch]) -> Cost:
 
 
 def _explain_part(
-    handle: ArrayHandle[Any], part: RegionPart, source: PreparedMember, work: ChunkPlan | None
+    handle: ArrayHandle[Any], part: RegionPart, source: Any, work: ChunkPlan | None
 ) -> PartExplanation:
     """What is read of a part of the plan, by chunks or, without them, by zarr."""
     manifest, row = handle.manifest, handle.manifest.regions_and_replicas.row(part.row)

@@ -15,7 +15,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import PicklableOptions, RuntimeOptions
+from intarsia.codecs.runtime_options import PicklableOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.prepared_member import AnyArray, PreparedMember, object_shape
 from intarsia.engine.read import read_request
@@ -25,8 +25,6 @@ from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.encoding import (
     Encoding,
     choose_codecs,
-    codecs_of_any_size,
-    encoding_like,
     keep_layout,
 )
 from intarsia.logical.hierarchy import open_group
@@ -36,7 +34,7 @@ from intarsia.manifest.box import BLOCK_BYTES, Box, tile_in_blocks
 from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
-from intarsia.manifest.region_table import NONE, Row
+from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableValues
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
@@ -83,17 +81,6 @@ def recode_encoding(
     chosen = choose_codecs(codecs, array, bounds, packed.get("packing", "keep"))
     encoding = Encoding(chosen, chunks, shards, options=array.config.options, **packed)
     return keep_layout(array._logical, box, encoding)
-
-
-def copy_to_unpacked_member(
-    logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: RuntimeOptions
-) -> None:
-    """Copy the box around parts of regions, whose members cannot take what comes after them, to a member of
-    plain values."""
-    (row, _), *_ = parts = list(parts)
-    encoding = encoding_like(logical, row, Encoding(options=options))
-    encoding = replace(encoding, codecs=codecs_of_any_size(encoding.codecs or ()))  # which lose nothing
-    recode(logical, Box.around([box for _, box in parts]), encoding)
 
 
 def reserve_recode(

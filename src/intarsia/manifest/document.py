@@ -182,10 +182,12 @@ def parse_fields(
         regions = RegionTable.later(lambda: read().regions_and_replicas)
     elif isinstance(parsed.regions, RegionColumns):
         columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
-        regions = None if problems else RegionTable(**columns).by_rank()
+        regions = None if problems else RegionTable(**columns)
     else:
         stored = _read_table(parsed, table)
-        regions = RegionTable.from_columns(stored, len(parsed.shape)).by_rank()
+        regions = RegionTable.from_columns(stored, len(parsed.shape))
+    if read is None and regions is not None and regions.layer.any():
+        regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:

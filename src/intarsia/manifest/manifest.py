@@ -43,6 +43,10 @@ MAX_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
 
 
+NO_REPLICAS = RegionTable.from_rows([], 0)
+"""Those of an array that is stored once."""
+
+
 class NewRegion(NamedTuple):
     """A box of logical chunks, and what is to back it."""
 
@@ -127,7 +131,7 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        return not (self.packings.kinds or self.views or len(self.replicas))
+        return not (self.packings.kinds or self.views) and self.regions is self.regions_and_replicas
 
     @cached_property
     def regions(self) -> RegionTable:
@@ -138,7 +142,8 @@ class Manifest:
     @cached_property
     def replicas(self) -> RegionTable:
         """The regions of layers 1 and above."""
-        return self.regions_and_replicas.select(slice(len(self.regions), None))
+        table = self.regions_and_replicas
+        return NO_REPLICAS if self.regions is table else table.select(slice(len(self.regions), None))
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -154,7 +159,7 @@ class Manifest:
         the member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
-        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).place_of(0)
+        >>> replace(Manifest.empty((250,), (100,), "i4"), regions_and_replicas=table).place_of(0)
         (Box(start=(100,), stop=(250,)), (-100,))
         """
         places = self._places
@@ -292,22 +297,22 @@ class Manifest:
         Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
         values, says which replicas remain.
         """
-        now = replace(self, regions_and_replicas=regions, **fields)
         if replicas is None and len(self.replicas):
             from intarsia.manifest.manifest_diff import valid_replicas
 
-            replicas = valid_replicas(self, now)
-        table = regions if replicas is None else regions.concat(replicas)
+            replicas = valid_replicas(self, replace(self, regions_and_replicas=regions, **fields))
+        table = regions.concat(replicas) if replicas else regions
         members, member = _renumbered(table.member)
         packings, packing = _renumbered(table.packing)
         views, view = _renumbered(table.view)
         return replace(
-            now,
+            self,
             generation=self.generation + 1,
-            members=tuple([now.members[i] for i in members.tolist()]),
-            packings=now.packings.select(packings),
-            views=tuple([now.views[i] for i in views.tolist()]),
+            members=tuple([self.members[i] for i in members.tolist()]),
+            packings=self.packings.select(packings),
+            views=tuple([self.views[i] for i in views.tolist()]),
             regions_and_replicas=replace(table, member=member, packing=packing, view=view),
+            **fields,
         )
 
     def replace_boxes(
@@ -331,7 +336,7 @@ class Manifest:
         wider, fresh = self.including(regions, layer)
         table, replicas = self.regions, self.replicas if same_values else None
         if layer:
-            others = self.replicas
+            others = self.regions_and_replicas.select(slice(len(self.regions), None))
             mine = others.select(others.layer == layer).subtract(*holes)
             replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
         else:

@@ -168,6 +168,8 @@ class PackingKind(NamedTuple):
     values: np.dtype[Any]
     scale_type: np.dtype[Any] | None
     offset_type: np.dtype[Any] | None
+    missing_bytes: bytes
+    """The missing values once more: 0.0 and -0.0 are two numbers, and equal."""
 
 
 type Values = np.ndarray[Any, Any]
@@ -310,7 +312,8 @@ class Packing:
         True
         """
         types = (None if factor is None else factor.dtype for factor in (self.scale, self.offset))
-        return PackingKind(self.stored, self.missing, self.unsigned, self.values, *types)
+        missing_bytes = b"".join(mark.tobytes() for mark in self.missing)
+        return PackingKind(self.stored, self.missing, self.unsigned, self.values, *types, missing_bytes)
 
     def without_missing(self) -> Packing:
         """This packing without missing values: every number means a value.

@@ -86,8 +86,9 @@ class Packings(LazyColumns):
         return [packings[place] for place in range(len(rows))]
 
     def __eq__(self, other: object) -> bool:
-        same_kinds = isinstance(other, Packings) and self.kinds == other.kinds
-        return same_kinds and np.array_equal(self.rows, other.rows)
+        if not isinstance(other, Packings) or self.kinds != other.kinds:
+            return False
+        return np.array_equal(self.rows, other.rows)
 
     __hash__ = None  # type: ignore[assignment]  # its columns are arrays
 
@@ -111,7 +112,7 @@ class Packings(LazyColumns):
         numbers: dict[Any, int] = {None: NONE}
         for i, key in enumerate(self.keys):  # of two that are equal, the first
             numbers.setdefault(key, i)
-        new = dict.fromkeys(key for key in keys if key not in numbers)
+        new = dict.fromkeys([key for key in keys if key is not None and key not in numbers])
         numbers.update(zip(new, count(len(self))))
         return _of([*self.keys, *new]) if new else self, [numbers[key] for key in keys]
 

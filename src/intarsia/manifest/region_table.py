@@ -306,15 +306,6 @@ class RegionTable(LazyColumns):
         shared = np.minimum(self.stop[rows], box.stop) - np.maximum(self.start[rows], box.start)
         return int(shared.prod(axis=1).sum()) == prod(box.shape)
 
-    def by_rank(self) -> RegionTable:
-        """The rows of layer 0, followed by all others.
-
-        >>> rows = [Row(0, Box((0,), (2,)), (0,), layer=3), Row(0, Box((0,), (4,)), (0,))]
-        >>> RegionTable.from_rows(rows, ndim=1).by_rank().layer
-        array([0, 3])
-        """
-        return self.select(np.argsort(self.layer != 0, kind="stable")) if self.layer.any() else self
-
     def by_layer(self) -> dict[int, RegionTable]:
         """The rows of every layer in the table, in ascending order.
 
