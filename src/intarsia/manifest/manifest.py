@@ -106,6 +106,9 @@ class Manifest:
     views: tuple[View, ...] = ()
     """How regions see their members, if not as they are."""
 
+    _places: dict[int, tuple[Box, tuple[int, ...]]] = field(default_factory=dict, init=False, repr=False)
+    """The elements of rows, and what to add to them for their place in the member; see `place_of`."""
+
     @classmethod
     def empty(
         cls,
@@ -149,10 +152,6 @@ class Manifest:
     def dtype(self) -> np.dtype[Any]:
         """The NumPy data type of the values; for nullable values, without their nulls."""
         return values_dtype(self.data_type)
-
-    @cached_property
-    def _places(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
-        return {}
 
     def place_of(self, i: int) -> tuple[Box, tuple[int, ...]]:
         """The elements of row `i` of `regions_and_replicas`, and what to add to an element for its place in

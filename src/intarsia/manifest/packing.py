@@ -311,9 +311,11 @@ class Packing:
         >>> Packing("int16", scale=0.5).kind == Packing("int16", scale=0.25).kind
         True
         """
-        types = (None if factor is None else factor.dtype for factor in (self.scale, self.offset))
+        scale, offset = (None if factor is None else factor.dtype for factor in (self.scale, self.offset))
         missing_bytes = b"".join(mark.tobytes() for mark in self.missing)
-        return PackingKind(self.stored, self.missing, self.unsigned, self.values, *types, missing_bytes)
+        return PackingKind(
+            self.stored, self.missing, self.unsigned, self.values, scale, offset, missing_bytes
+        )
 
     def without_missing(self) -> Packing:
         """This packing without missing values: every number means a value.
