@@ -49,8 +49,8 @@ AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
 class EncodingPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How part of an array should be encoded, and when; as in the attributes.
 
-    >>> parse_policy(EncodingPolicy, {"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
-    30
+    >>> EncodingPolicy(codecs=({"name": "bytes"}, {"name": "zstd"}), after=30).encoding.keep_packing
+    True
     """
 
     codecs: tuple[Any, ...] | None = None
@@ -89,8 +89,8 @@ class EncodingPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica that should exist: its number, its encoding, and what it holds.
 
-    >>> parse_policy(ReplicaPolicy, {"chunks": (8, 2)}, "replica", layer=1, bounds=()).chunks
-    (8, 2)
+    >>> ReplicaPolicy(chunks=(8, 2), layer=1, bounds=(((0, None), (0, 10)),)).boxes[0].stop[1]
+    10
     """
 
     layer: int
@@ -113,12 +113,6 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
         bounds = tuple(tuple((a, None if b >= ENDLESS else b) for a, b in box.bounds) for box in boxes)
         return structs.replace(self, bounds=bounds)
 
-    def target_boxes(self, manifest: Manifest) -> list[Box]:
-        """The logical chunks that the replica should hold, in the array's current state."""
-        whole = Box.sized(manifest.shape)
-        inside = (box.intersect(whole) for box in self.boxes)
-        return [manifest.cells(box) for box in inside if box is not None]
-
     def subtract(self, elements: Box) -> ReplicaPolicy:
         """The same without a box."""
         return self.with_boxes(part for box in self.boxes for part in box.subtract(elements))
@@ -135,7 +129,7 @@ def parse_policy[P: EncodingPolicy](
     kind: type[P],
     fields: Mapping[str, Any],
     what: str,
-    data_type: ZDType[Any, Any] | None = None,
+    data_type: ZDType[Any, Any],
     **more: Any,
 ) -> P:
     """A policy from what users say; a codec list without a serializer gets the one for `data_type`."""
@@ -148,8 +142,7 @@ def parse_policy[P: EncodingPolicy](
             document[name] = parse_shape(document[name], name)
     codecs = document.pop("codecs", None)
     if codecs is not None:
-        serializer = None if data_type is None else serializer_of(data_type)
-        codecs = tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
+        codecs = tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer_of(data_type)))
     policy: P = decode(document, kind, lambda problem: PolicyError(f"{what}={dict(fields)!r}: {problem}"))
     return structs.replace(policy, codecs=codecs)  # as they are, with their run-time options
 
@@ -301,7 +294,8 @@ def missing_boxes(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1)
     Only boxes of at least `least` logical chunks along the axis on which the array grows.
     """
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
-    for target in replica.target_boxes(manifest):
+    inside = [box.intersect(Box.sized(manifest.shape)) for box in replica.boxes]
+    for target in [manifest.cells(box) for box in inside if box is not None]:
         for missing in table.free(target):
             is_long = not missing.shape or missing.shape[replica.axis] >= least
             if is_long and manifest.regions.touching(missing).size:
