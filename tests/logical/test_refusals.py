@@ -53,7 +53,7 @@ REFUSALS = {
     "an overlapping region": (
         lambda a: a.add_region(((700, 900), (0, 1000)), codecs=[]),
         intarsia.errors.OverlapError,
-        r"overlap 1 regions: \[500:800, 0:1000\] \(m-\w{4}, gzip\)",
+        r"the regions \[500:800, 0:1000\] and \[700:900, 0:1000\] overlap",
     ),
     "fractions into integers": (
         lambda a: a.__setitem__(np.s_[0, 0], 1.5),

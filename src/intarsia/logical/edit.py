@@ -15,15 +15,21 @@ from intarsia.errors import (
     DataTypeError,
     MemberError,
     NoRegionError,
-    OverlapError,
     PackingError,
     ShapeError,
 )
 from intarsia.logical.append import AppendPlan
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
-from intarsia.logical.staging import DataPiece, Reservation, check_shape, lattice_box, reserve_regions
-from intarsia.manifest.box import BoundsLike, Box, parse_shape
+from intarsia.logical.staging import (
+    DataPiece,
+    Reservation,
+    check_free,
+    check_shape,
+    lattice_box,
+    reserve_regions,
+)
+from intarsia.manifest.box import BoundsLike, parse_shape
 from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import problems_of_names, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
@@ -40,7 +46,7 @@ def add_region(
     logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding, values: Values | None = None
 ) -> None:
     """Back a free box by a new member."""
-    elements = logical.manifest.elements(_free_box(logical, bounds))
+    elements = logical.manifest.elements(lattice_box(logical.manifest, bounds))
     if values is not None:
         check_shape(values.shape, elements.shape, f"the region {elements.text()}")
     elif encoding.stored_fill(logical.manifest) is None:
@@ -54,21 +60,6 @@ def add_region(
             reservation.fill(lambda source: values[source.slices])
 
 
-def _free_box(logical: LogicalArrayHandle, bounds: BoundsLike) -> Box:
-    """Bounds as a box of logical chunks that no region touches."""
-    manifest = logical.manifest
-    box = lattice_box(manifest, bounds)
-    overlapping = manifest.regions.touching(box)
-    if overlapping.size:
-        rows = map(manifest.regions.row, overlapping[:6].tolist())
-        named = ", ".join(map(logical.state.region_text, rows))
-        raise OverlapError(
-            f"the bounds {manifest.elements(box).text()} overlap {overlapping.size} regions: {named}.\n"
-            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
-        )
-    return box
-
-
 def add_existing_member(
     logical: LogicalArrayHandle,
     bounds: BoundsLike,
@@ -78,8 +69,9 @@ def add_existing_member(
     view: View | Mapping[str, Any] | None,
 ) -> None:
     """Back a free box by an array that is already in the group."""
-    box = _free_box(logical, bounds)
     manifest = logical.manifest
+    box = lattice_box(manifest, bounds)
+    check_free(manifest, [box])
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")

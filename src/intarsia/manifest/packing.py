@@ -32,8 +32,6 @@ _KNOWN = frozenset(SUPPORTED_DTYPES.values())
 
 
 def known_type(value: Any, what: str) -> np.dtype[Any]:
-    if isinstance(value, np.dtype) and value.isnative and value in _KNOWN:
-        return value
     try:
         dtype: np.dtype[Any] = np.dtype(value).newbyteorder("=")
     except TypeError:
