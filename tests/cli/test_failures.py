@@ -244,7 +244,7 @@ MISTAKES = {
     "shards of no whole chunks": (
         ("append", "store", "a", "four.npy", "-c", "zstd", "--chunks", "2", "--shards", "3"),
         4,
-        "shards (3,): on each axis they need a whole number of chunks, which are (2,)",
+        "is not divisible by the shard's inner chunk size 2",
     ),
     "plain Zarr without members": (("vacuum", "there.zarr"), 3, "but a plain Zarr array of format 3"),
     "an unknown protocol": (

@@ -1,5 +1,7 @@
 """Selections through views, planned by the planner and checked against NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,8 @@ def planned(shape, selection, mode):
     """The one part of a selection in an array that a single region covers: in places."""
     manifest = Manifest.empty(shape, (1,) * len(shape), "i8")
     row = Row(0, Box.sized(shape), (0,) * len(shape))
-    manifest = manifest.changed(regions=RegionTable.from_rows([row], len(shape)), members=("m",))
+    table = RegionTable.from_rows([row], len(shape))
+    manifest = replace(manifest, members=("m",)).changed(regions=table)
     found = plan(manifest, parse_selection(shape, selection, mode))
     return found.request, found.parts
 

@@ -1,5 +1,6 @@
 """Logical arrays to look at: two-dimensional, a series, many regions, hostile names."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -59,7 +60,7 @@ def tiles(side, ndim, kinds=3, store=None):
     which = np.random.default_rng(1).integers(0, kinds, len(cells))
     which[:kinds] = range(kinds)
     table = RegionTable.of(which, cells, cells + 1, cells)
-    array._logical.commit(array.manifest.changed(regions=table, members=tuple(members)))
+    array._logical.commit(replace(array.manifest, members=tuple(members)).changed(regions=table))
     return array
 
 

@@ -151,7 +151,7 @@ def test_a_region_whose_samples_mislead_stays_as_it_is(monkeypatch):
     array = intarsia.create({}, "a", shape=(0, 100), chunks=(50, 100), dtype="int32")
     array.append(noise((100, 100)), codecs=["zstd"])
     stored, members = array.regions[0].nbytes_stored, array.manifest.members
-    real = optimization.advise_in_chunks
+    real = optimization.advise
 
     def misled(data, objective, *, encodings=None, **options):
         given = {"worse": ["zstd", "gzip"]} if encodings is None else encodings
@@ -159,7 +159,7 @@ def test_a_region_whose_samples_mislead_stays_as_it_is(monkeypatch):
         trial = replace(advice.best, stored_bytes=1 if encodings is None else advice.best.stored_bytes)
         return replace(advice, trials=(trial,))
 
-    monkeypatch.setattr(optimization, "advise_in_chunks", misled)
+    monkeypatch.setattr(optimization, "advise", misled)
     assert array.optimize("size") == ()
     assert (array.regions[0].nbytes_stored, array.manifest.members) == (stored, members)
     assert intarsia.verify(array) == ()  # nothing is left over

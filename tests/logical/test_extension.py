@@ -54,11 +54,10 @@ def begun(rows):
     array = intarsia.create(session.store, "a", shape=(0,), chunks=(1,), dtype="f8")
     array.append(np.zeros(100), codecs=["gzip"], chunks=(10,))
     logical = group_of(session.store)
-    manifest = replace(logical.manifest, regions=RegionTable.from_rows([], 1))
+    manifest = replace(logical.manifest, regions_and_replicas=RegionTable.from_rows([], 1))
     new, length = more(manifest, 0, rows)
-    table, _, packings, _ = manifest.rows_for(new)
-    merged = table.merge_neighbours(0)
-    logical.commit(replace(manifest, shape=(length,)).changed(regions=merged, packings=packings))
+    manifest, table = manifest.including(new)
+    logical.commit(manifest.changed(regions=table.merge_neighbours(0), shape=(length,)))
     return session, length
 
 
@@ -69,9 +68,9 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
     whole = group_of(session.store).manifest
     for rows in (second, third):
         new, total = more(whole, length, rows)
-        table, _, packings, _ = whole.rows_for(new)
+        whole, table = whole.including(new)
         merged = whole.regions.concat(table).merge_neighbours(0)
-        whole = replace(whole, shape=(total,)).changed(regions=merged, packings=packings)
+        whole = whole.changed(regions=merged, shape=(total,))
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         name = logical.group.attrs["intarsia"]["regions"]
         if not logical.extend(0, (total,), new):

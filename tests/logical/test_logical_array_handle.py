@@ -166,7 +166,7 @@ def test_a_handle_that_outlives_its_transaction_says_so():
     with intarsia.transaction(repo, message="one") as tx:
         array = filled(tx.store)
     for change in (lambda: array.append([1]), lambda: array.__setitem__(0, 1)):
-        with pytest.raises(intarsia.errors.ReadOnlyError, match=r"transaction .* has ended"):
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="transaction has ended"):
             change()
     assert array[3] == 3
 

@@ -30,3 +30,11 @@ def test_a_planned_member_that_is_packed():
     encoding = Encoding(["zstd"], packing=intarsia.Packing("int16", scale=0.5, missing=-1))
     member = create_member({}, None, manifest, (8,), encoding)
     assert encoding_of(planned_metadata(manifest, (8,), encoding)) == encoding_of(member.metadata)
+
+
+def test_a_member_of_a_failed_append_is_not_listed():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="uint8")
+    array.append([1, 2])
+    with pytest.raises(intarsia.errors.PackingError):
+        array.append([1, 2], packing={"stored": "uint8", "scale": 2, "values": "uint8"}, merge=False)
+    assert list(array.members) == [array.regions[0].name]

@@ -53,7 +53,7 @@ REFUSALS = {
     "an overlapping region": (
         lambda a: a.add_region(((700, 900), (0, 1000)), codecs=[]),
         intarsia.errors.OverlapError,
-        r"overlap 1 regions: \[500:800, 0:1000\] \(m-\w{4}, gzip\)",
+        r"the regions \[500:800, 0:1000\] and \[700:900, 0:1000\] overlap",
     ),
     "fractions into integers": (
         lambda a: a.__setitem__(np.s_[0, 0], 1.5),
@@ -170,7 +170,7 @@ REFUSALS = {
     "chunks of too few axes": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[], chunks=(10,)),
         intarsia.errors.ShapeError,
-        "needs 2 sizes",
+        "chunks has 1 dimensions but shape has 2",
     ),
     "a member that is not there": (
         lambda a: a.add_region(((800, 900), (0, 1000)), member="m-nothing"),
@@ -238,7 +238,7 @@ READ_ONLY = {
 def test_an_array_opened_for_reading_refuses_changes(name, case):
     store, _ = case
     before = stored(store)
-    with pytest.raises(intarsia.errors.ReadOnlyError, match=r"opened for reading\.\n  Open it for writing"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match=r"opened for reading(.|\n)*Open it for writing"):
         READ_ONLY[name](intarsia.open(store, "a", mode="r"))
     assert stored(store) == before
 
@@ -262,13 +262,13 @@ def test_a_member_of_another_data_type_is_refused(case):
 @pytest.mark.parametrize(
     ("what", "error", "match"),
     [
-        ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "at least 1"),
-        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "same number of axes"),
+        ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "chunk_shape"),
+        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "2 axes, but shape has 1"),
         ({"shape": (-4,), "chunks": (2,)}, intarsia.errors.ShapeError, "shape"),
         (
             {"shape": (4,), "chunks": (2,), "dimension_names": ("x", "y")},
             intarsia.errors.ShapeError,
-            "one entry",
+            "dimension_names: 2 axes, but shape has 1",
         ),
         ({"shape": (4,), "chunks": (2,), "attributes": {"intarsia": 1}}, KeyError, "belongs to intarsia"),
     ],

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +40,9 @@ def manifest_with(
     ]
     table = RegionTable.from_rows(rows, 3)
     listed = NO_PACKINGS.with_(packings)[0]
-    return Manifest.empty(shape, chunk, data_type).changed(
-        regions=table, members=("m-1", "m-2"), packings=listed, views=tuple(views)
-    )
+    empty = Manifest.empty(shape, chunk, data_type)
+    wider = replace(empty, members=("m-1", "m-2"), packings=listed, views=tuple(views))
+    return wider.changed(regions=table)
 
 
 @pytest.fixture
@@ -129,9 +130,9 @@ def test_a_large_table_holds_regions_and_packings(monkeypatch):
     packings = [Packing("int16", scale=s) for s in rng.random(count).tolist()]
     rows = [Row(0, Box((i, 0, 0), (i + 1, 1, 1)), (i, 0, 0), packing=i) for i in range(count)]
     table = RegionTable.from_rows(rows, 3)
-    manifest = Manifest.empty((count, 5, 5), (1, 5, 5), "f8").changed(
-        regions=table, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0]
-    )
+    empty = Manifest.empty((count, 5, 5), (1, 5, 5), "f8")
+    wider = replace(empty, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0])
+    manifest = wider.changed(regions=table)
     store = memory()
     logical = LogicalArrayHandle(
         zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8")

@@ -30,8 +30,11 @@ def test_packings_of_every_kind_come_back_to_the_bit_in_both_forms():
     given = some_packings(1, 300) + [
         Packing("int8", scale=np.int32(-3)),
         Packing("f4", offset=np.float16(-0.0)),
+        Packing("f4", missing=-0.0),
+        Packing("f4", missing=0.0),
     ]
     packings, numbers = NO_PACKINGS.with_(given)
+    assert str(packings[numbers[-2]]) == "float32, missing -0.0"
     assert [packings[i] for i in numbers] == given
     listed = Packings.from_json(json.loads(json.dumps(packings.to_json())))
     tabled = Packings.from_json(packings.to_json(in_table=True), packings.columns(len(packings) + 5))

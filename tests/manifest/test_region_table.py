@@ -48,7 +48,7 @@ def test_a_change_leaves_out_what_no_region_refers_to():
     views = (View.identity(1).flip(0, 40), View.identity(1).flip(0, 50))
     table = RegionTable.from_rows([row._replace(layer=0) for row in ROWS], 1)
     empty = Manifest.empty((100,), (10,), "f8")
-    manifest = empty.changed(regions=table, members=("a", "b"), packings=packings, views=views)
+    manifest = replace(empty, members=("a", "b"), packings=packings, views=views).changed(regions=table)
     assert (manifest.version, manifest.members, manifest.views) == (2, ("a", "b"), views)
     kept = manifest.changed(regions=manifest.regions.select(np.array([0])))
     assert list(kept.packings) == [Packing("int16", scale=0.5)]
@@ -79,7 +79,8 @@ def arranged(draw):
             view = view.flip(axis, length[axis])
     member = np.arange(np.prod(length)).reshape([length[order.index(i)] for i in range(ndim)])
     table = RegionTable.from_rows([Row(0, box, member_start, view=0)], ndim)
-    manifest = Manifest.empty(shape, chunk, "i8").changed(regions=table, members=("m",), views=(view,))
+    empty = Manifest.empty(shape, chunk, "i8")
+    manifest = replace(empty, members=("m",), views=(view,)).changed(regions=table)
     manifest.check()
     return member, manifest
 

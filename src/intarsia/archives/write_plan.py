@@ -164,11 +164,9 @@ class PlanWriter:
                 table = table.move(place, grown.existing_positions)
             holes = ((part, cell) for part in array.parts for cell in cube.holes(part))
             table = table.subtract(*(array.box(cell, part).in_units(array.lattice) for part, cell in holes))
-        fresh, names, packings, views = manifest.rows_for(new)
+        manifest, fresh = manifest.including(new)
         table = table.concat(fresh).merge_neighbours(axis)
-        logical.commit(
-            manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
-        )
+        logical.commit(manifest.changed(regions=table, shape=array.shape))
 
     def _open(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array to write to; without regions if it is new, and then nothing of it is stored yet."""
@@ -263,7 +261,7 @@ def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:
     data_type = zarr_type(array.dtype)
     return replace(
         manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
-        regions=replace(regions, packing=numbers), replicas=regions.select(slice(0)),
+        regions_and_replicas=replace(regions, packing=numbers),
     )  # fmt: skip
 
 

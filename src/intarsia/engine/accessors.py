@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 PROVIDERS = {
     "apply_ufunc": "intarsia.interop.dask.to_dask:apply_ufunc",
     "array_namespace": "intarsia.interop.dask.to_dask:array_namespace",
-    "advise": "intarsia.logical.advice:advise",
     "fork_for": "intarsia.versions.forks:fork_for",
     "info_blocks": "intarsia.inspect.survey:info_blocks",
     "notebook_html": "intarsia.inspect.region_map:notebook_html",

@@ -20,7 +20,7 @@ from intarsia.inspect.sample import FAILURES
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
+from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
 
 LETTERS = "ABCDEFGH"
 """Beside the colours: a letter for each pipeline of a picture."""
@@ -168,6 +168,9 @@ class Survey:
     coordinates: tuple[AxisLabels | None, ...] = ()
     """The labels of the positions on each axis, if it has a coordinate array."""
 
+    layer: int = 0
+    """The layer of the array that this is about."""
+
     def __len__(self) -> int:
         return len(self.group)
 
@@ -294,7 +297,7 @@ class Survey:
             fact.problem,
             None if packing is None else str(packing),
             None if view is None else str(view),
-            row.layer,
+            self.layer,
             fact.grain if fact.is_sharded else None,
         )
 
@@ -323,7 +326,7 @@ class Survey:
 
 def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
     """Survey one layer of an array; stored sizes are left out if they take more than `most_requests`."""
-    return _survey(array.group, array.manifest.only(layer), most_requests)
+    return replace(_survey(array.group, array.manifest.only(layer), most_requests), layer=layer)
 
 
 def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) -> Survey:
@@ -356,7 +359,7 @@ def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str 
 def region_blocks(group: zarr.Group, manifest: Manifest, rows: Sequence[Row], more: int) -> list[str | Table]:
     """A table of some regions, whose members alone are looked at, and a line about those it leaves out."""
     table = RegionTable.from_rows(rows, manifest.ndim)
-    seen = _survey(group, manifest.changed(regions=table, replicas=NO_REGIONS), MAX_REQUESTS)
+    seen = _survey(group, manifest.changed(regions=table, replicas=table.select(slice(0))), MAX_REQUESTS)
     return [
         Table.of([seen.row(i) for i in range(len(rows))], REGION_COLUMNS),
         *([] if seen.stored is not None else [UNMEASURED]),

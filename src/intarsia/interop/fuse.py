@@ -6,6 +6,7 @@ header; nothing is decoded.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
             names.append(name)
         for axis in reversed(range(array.ndim)):
             table = table.merge_neighbours(axis)
-        logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
+        logical.commit(replace(logical.manifest, members=tuple(names)).changed(regions=table))
     return result
 
 

@@ -23,6 +23,7 @@ from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, BoundsLike, Box, block_shape, element_bounds
 from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.packing import Packing
 from intarsia.nullable import NullableValues
 
 type Objective = Literal["size", "balanced", "speed"]
@@ -127,6 +128,8 @@ def advise(
     *,
     bounds: BoundsLike | None = None,
     encodings: Mapping[str, list[CodecLike]] | None = None,
+    chunks: tuple[int, ...] | None = None,
+    packing: Packing | None = None,
 ) -> Advice:
     """Try encodings on samples of an array and rank them.
 
@@ -134,25 +137,14 @@ def advise(
     what counts: "size", the stored bytes; "speed", the time to read from a fast disk; "balanced", the time to
     read from object storage. `bounds` limits the samples to a box. `encodings` are tried instead of the
     built-in candidates, which are all lossless. Sizes are exact for the samples. What coding costs is taken
-    from a table, so the same values always get the same answer.
+    from a table, so the same values always get the same answer. `chunks` and `packing` say in what chunks and
+    with what packing the values will be stored, if that is known.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
     >>> advise(noise, "speed").best.ratio > 0.99
     True
     """
-    return advise_in_chunks(data, objective, bounds=bounds, encodings=encodings)
-
-
-def advise_in_chunks(
-    data: Any,
-    objective: Objective,
-    *,
-    bounds: BoundsLike | None = None,
-    encodings: Mapping[str, list[CodecLike]] | None = None,
-    chunks: tuple[int, ...] | None = None,
-) -> Advice:
-    """Like `advise`, for values stored in chunks of this shape, if it is known."""
     if objective not in BANDWIDTH:
         raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
     values = with_values(data)
@@ -160,6 +152,8 @@ def advise_in_chunks(
     blocks = blocks_of(values, box, chunks)
     if not blocks:
         raise ShapeError("there are no values to try encodings on: the array or the box is empty or a hole")
+    if packing is not None:
+        blocks = [packing.encode(block) for block in blocks]
     tried = candidates(blocks[0].dtype) if encodings is None else encodings
     trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
     if encodings is None and objective == "size":

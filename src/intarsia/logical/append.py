@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import RuntimeOptions, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
-from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
-from intarsia.logical.recode import copy_to_unpacked_member
+from intarsia.logical.encoding import (
+    Encoding,
+    codecs_of_any_size,
+    encoding_like,
+    encoding_of,
+    planned_metadata,
+)
+from intarsia.logical.recode import recode
 from intarsia.logical.staging import DataPiece, Reservation, check_shape
 from intarsia.manifest.box import Box
-from intarsia.manifest.data_types import Values, as_values, holds_nulls, is_nullable
+from intarsia.manifest.data_types import Values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.region_table import NONE, Row
 
@@ -82,21 +87,18 @@ class AppendPlan:
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
     @cached_property
-    def old_length(self) -> int:
-        """Where the data starts on its axis."""
-        return self.before.shape[self.axis]
-
-    @cached_property
     def grown(self) -> Manifest:
         """The manifest with the new shape, but the old regions."""
-        shape, axis = self.before.shape, self.axis
-        return replace(self.before, shape=(*shape[:axis], shape[axis] + self.length, *shape[axis + 1 :]))
+        shape = list(self.before.shape)
+        shape[self.axis] += self.length
+        return replace(self.before, shape=tuple(shape))
 
-    @property
-    def origin(self) -> tuple[int, ...]:
-        """Where the data starts in the grown array."""
-        before, after = self.axis, len(self.before.shape) - self.axis - 1
-        return (*(0,) * before, self.old_length, *(0,) * after)
+    @cached_property
+    def data(self) -> Box:
+        """The elements of the grown array that the data fills."""
+        start = [0] * self.before.ndim
+        start[self.axis] = self.before.shape[self.axis]
+        return Box(tuple(start), self.grown.shape)
 
     @cached_property
     def last(self) -> Row | None:
@@ -113,7 +115,7 @@ class AppendPlan:
     def new_chunks(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
         lattice = self.grown.lattice
-        first = -(-self.old_length // self.before.chunk_shape[self.axis])
+        first = -(-self.data.start[self.axis] // self.before.chunk_shape[self.axis])
         return Box.sized(lattice).with_axis(self.axis, first, lattice[self.axis])
 
     @cached_property
@@ -124,7 +126,8 @@ class AppendPlan:
     @cached_property
     def partial(self) -> Box | None:
         """The logical chunks that already have some elements, and get more, if there are any."""
-        start, stop = self.old_length // self.before.chunk_shape[self.axis], self.new_chunks.start[self.axis]
+        start = self.data.start[self.axis] // self.before.chunk_shape[self.axis]
+        stop = self.new_chunks.start[self.axis]
         box = self.new_chunks.with_axis(self.axis, start, stop)
         return box if start < stop and all(box.shape) and self.length else None
 
@@ -135,8 +138,8 @@ class AppendPlan:
 
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
-        elements, axis = self.grown.elements(box), self.axis
-        return elements.with_axis(axis, max(self.old_length, elements.start[axis]), elements.stop[axis])
+        elements = self.grown.elements(box)
+        return Box(tuple(map(max, elements.start, self.data.start)), elements.stop)
 
     @cached_property
     def new_encoding(self) -> Encoding:
@@ -149,13 +152,15 @@ class AppendPlan:
         """The plan, after making sure that the data can continue in the partial last chunk.
 
         If a region's member cannot take it, because it is packed or seen from the other end, the region's
-        part of that chunk is copied to a member that can. Packing may change values by `ulps` units in the
-        last place.
+        part of that chunk is copied to a member of plain values, together with all others and what lies
+        between them. Packing may change values by `ulps` units in the last place.
         """
         closed = [(row, part) for row, part in self.partial_last_regions if not self._takes(row, part, ulps)]
         if not closed:
             return self
-        copy_to_unpacked_member(self.logical, closed, self.encoding.options)
+        encoding = encoding_like(self.logical, closed[0][0], Encoding(options=self.encoding.options))
+        encoding = replace(encoding, codecs=codecs_of_any_size(encoding.codecs or ()))  # which lose nothing
+        recode(self.logical, Box.around([part for _, part in closed]), encoding)
         return replace(self, before=self.logical.manifest)
 
     def _takes(self, row: Row, part: Box | None = None, ulps: int = FLOATS_ROUND) -> bool:
@@ -172,7 +177,7 @@ class AppendPlan:
             return True
         values: Any = self.values
         if part is not None and np.ndim(values):
-            values = values[self.fresh(part).seen_from(self.origin).slices]
+            values = values[self.fresh(part).seen_from(self.data.start).slices]
         return values is not None and packing.holds(values, ulps)
 
     def _is_like(self, row: Row) -> bool:
@@ -200,7 +205,7 @@ class AppendPlan:
         piece = DataPiece.of(grown, row, self.fresh(longer))
         if grown.is_shown(piece.target, besides=row):
             return None
-        reservation = Reservation(self.logical, self.origin)
+        reservation = Reservation(self.logical, self.data.start)
         reservation.in_member(piece, self._options_for(row))
         stop = before.regions.stop.copy()
         stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
@@ -213,7 +218,7 @@ class AppendPlan:
         If `ready`, the array of this name in the group already holds the new chunks, with this packing: the
         reservation is for the part before them.
         """
-        reservation = Reservation(self.logical, self.origin)
+        reservation = Reservation(self.logical, self.data.start)
         if not self.length:
             return reservation
         plan = self.with_open_end()
@@ -221,8 +226,9 @@ class AppendPlan:
         holes = [] if plan.partial is None else before.regions.free(plan.partial)
         if holes:  # a hole that becomes part of a region still reads as the array's fill value
             chosen = plan.new_encoding
-            at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
-            boxes += [(box, at_holes) for box in holes]
+            if not chosen.keeps(before.fill_value):
+                chosen = replace(chosen, codecs=None, packing=None)
+            boxes += [(box, chosen) for box in holes]
         if ready is None and all(plan.new_chunks.shape):
             boxes.append((plan.new_chunks, plan.new_encoding))
         for box, encoded in boxes:
@@ -265,24 +271,6 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
     if not -ndim <= number < ndim:
         raise BoundsError(f"axis {number} is out of bounds for an array of {ndim} dimensions")
     return number % ndim
-
-
-def append(
-    logical: LogicalArrayHandle,
-    data: Any,
-    encoding: Encoding,
-    *,
-    axis: int | str = 0,
-    merge: bool = True,
-    casting: Casting = "same_kind",
-) -> None:
-    """Put data after the end of an axis."""
-    logical.begin_edit()
-    values = as_values(logical.manifest, data, casting, all_axes=True)
-    plan = AppendPlan.of(logical, values.shape, axis, encoding, values).with_open_end()
-    reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
-    with reservation.shown_when_filled():
-        reservation.fill(lambda source: values[source.slices])
 
 
 def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:

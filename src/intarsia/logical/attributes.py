@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
@@ -57,10 +56,6 @@ class Attributes(MutableMapping[str, Any]):
     def __init__(self, logical: LogicalArrayHandle) -> None:
         self._logical = logical
 
-    def _all(self) -> dict[str, Any]:
-        attributes: dict[str, Any] = dict(self._logical.group.metadata.attributes)
-        return attributes
-
     def __getitem__(self, key: str) -> Any:
         if key in RESERVED:
             raise KeyError(key)
@@ -81,29 +76,21 @@ class Attributes(MutableMapping[str, Any]):
         reserved = RESERVED & changes.keys()
         if reserved:
             raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia and cannot be set")
-        self._logical.begin_edit()
-        with self._unchanged_on_failure():
-            self._logical.group = self._logical.group.update_attributes(self._all() | changes)
+        self._put(lambda attributes: attributes | changes)
 
     def __delitem__(self, key: str) -> None:
-        if key in RESERVED:
-            raise KeyError(key)
-        self._logical.begin_edit()
-        attributes = self._all()
-        del attributes[key]
-        with self._unchanged_on_failure():
-            self._logical.group.attrs.put(attributes)
-        self._logical.reload()
+        self[key]  # a KeyError unless it is there
+        self._put(lambda attributes: {name: attributes[name] for name in attributes if name != key})
 
-    @contextmanager
-    def _unchanged_on_failure(self) -> Iterator[None]:
-        """Undo a failed change: zarr changes attributes in memory before it writes or checks them."""
-        in_memory, before = self._logical.group.metadata.attributes, self._all()
+    def _put(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._logical.begin_edit()
+        group = self._logical.group
+        before = dict(group.metadata.attributes)
         try:
-            yield
-        except BaseException:
-            in_memory.clear()
-            in_memory.update(before)
+            group.attrs.put(change(before))
+        except BaseException:  # zarr changes attributes in memory before it writes or checks them
+            group.metadata.attributes.clear()
+            group.metadata.attributes.update(before)
             raise
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.prepared_member import member_problem, object_shape
 from intarsia.errors import (
@@ -16,17 +15,23 @@ from intarsia.errors import (
     DataTypeError,
     MemberError,
     NoRegionError,
-    OverlapError,
     PackingError,
     ShapeError,
 )
 from intarsia.logical.append import AppendPlan
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
-from intarsia.logical.staging import DataPiece, Reservation, check_shape, lattice_box, reserve_regions
-from intarsia.manifest.box import BoundsLike, Box, parse_shape
-from intarsia.manifest.data_types import as_values
-from intarsia.manifest.document import NAME, problems_of_regions
+from intarsia.logical.staging import (
+    DataPiece,
+    Reservation,
+    check_free,
+    check_shape,
+    lattice_box,
+    reserve_regions,
+)
+from intarsia.manifest.box import BoundsLike, parse_shape
+from intarsia.manifest.data_types import Values
+from intarsia.manifest.document import problems_of_names, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import Row
@@ -38,65 +43,38 @@ if TYPE_CHECKING:
 
 
 def add_region(
-    logical: LogicalArrayHandle,
-    bounds: BoundsLike,
-    encoding: Encoding,
-    *,
-    data: Any = None,
-    member: str | None = None,
-    member_start: tuple[int, ...] | None = None,
-    view: View | Mapping[str, Any] | None = None,
-    casting: Casting = "same_kind",
+    logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding, values: Values | None = None
 ) -> None:
-    """Back a free box by a new member, or by one that already exists."""
-    logical.begin_edit()
-    manifest = logical.manifest
-    box = lattice_box(manifest, bounds)
-    elements, overlapping = manifest.elements(box), manifest.regions.touching(box)
-    if overlapping.size:
-        rows = map(manifest.regions.row, overlapping[:6].tolist())
-        named = ", ".join(map(logical.state.region_text, rows))
-        raise OverlapError(
-            f"the bounds {elements.text()} overlap {overlapping.size} regions: {named}.\n"
-            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
-        )
-    if member is not None:
-        logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
-        return
-    if view is not None:
-        raise ShapeError("a view says how to look at an existing array: give member=… as well")
-    if data is None and encoding.stored_fill(manifest) is None:
-        raise PackingError(
-            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor NaN, "
-            "so a region without data has no value to read as.\n  Give data, or a fill_value that it holds"
-        )
-    values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
+    """Back a free box by a new member."""
+    elements = logical.manifest.elements(lattice_box(logical.manifest, bounds))
     if values is not None:
         check_shape(values.shape, elements.shape, f"the region {elements.text()}")
+    elif encoding.stored_fill(logical.manifest) is None:
+        raise PackingError(
+            f"{encoding.packing}: it holds neither the array's fill value nor NaN, so a region without data "
+            "has no value to read as.\n  Give data, or a fill_value that it holds"
+        )
     reservation = reserve_regions(logical, [(bounds, encoding)], elements.start)
     with reservation.shown_when_filled():
         if values is not None:
             reservation.fill(lambda source: values[source.slices])
 
 
-def _with_member(
+def add_existing_member(
     logical: LogicalArrayHandle,
-    box: Box,
+    bounds: BoundsLike,
     name: str,
     member_start: tuple[int, ...] | None,
     packing: Packing | None,
     view: View | Mapping[str, Any] | None,
-) -> Manifest:
-    """The manifest with one more region, backed by an array that is already in the group."""
+) -> None:
+    """Back a free box by an array that is already in the group."""
     manifest = logical.manifest
+    box = lattice_box(manifest, bounds)
+    check_free(manifest, [box])
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
-    if not NAME.match(name):
-        raise MemberError(
-            f"the array {name!r} cannot be a member: a member's name is one path segment of letters, digits, "
-            "'.', '_' and '-', so that every store and every reader can spell it"
-        )
     if any(a % c for a, c in zip(elements, manifest.chunk_shape, strict=True)):
         raise AlignmentError(
             f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
@@ -109,7 +87,7 @@ def _with_member(
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     changed = manifest.replace_boxes([], [NewRegion(box, name, starts, packing, _parse_view(manifest, view))])
     row = changed.regions.row(len(changed.regions) - 1)  # with its number there
-    problems = problems_of_regions(changed)
+    problems = problems_of_names(changed.members) or problems_of_regions(changed)
     if problems:
         raise ShapeError(f"the region {manifest.elements(box).text()} is impossible: {'; '.join(problems)}")
     member = logical.members[name] if is_member else logical.members.child(name)
@@ -118,7 +96,7 @@ def _with_member(
         error = DataTypeError if "decodes to" in problem else MemberError
         raise error(f"the array {name!r} cannot back {manifest.elements(box).text()}: {problem}")
     logical.members.adopt(name, member)
-    return changed
+    logical.commit(changed)
 
 
 def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> View | None:
@@ -177,7 +155,7 @@ def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
     resized, table = replace(manifest, shape=shape), manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     table = table.select((table.start < lattice).all(axis=1))
-    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice)))
+    return replace(resized, regions_and_replicas=replace(table, stop=np.minimum(table.stop, lattice)))
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[Row]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from operator import mod
@@ -21,15 +22,11 @@ from intarsia.codecs.runtime_options import (
     NO_OPTIONS,
     RuntimeOptions,
     options_of,
-    remembered,
-    remembering,
 )
-from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
-from intarsia.manifest.box import parse_shape
-from intarsia.manifest.data_types import as_values, data_type_of, plain_type, values_dtype
-from intarsia.manifest.region_table import NONE
+from intarsia.manifest.data_types import data_type_of, plain_type
+from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.nullable import NullableCodec, OptionalDType
 from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.present_values import on_present_values
@@ -37,7 +34,6 @@ from intarsia.nullable.present_values import on_present_values
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
-    from intarsia.casting import Casting
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
@@ -46,8 +42,8 @@ if TYPE_CHECKING:
     from intarsia.manifest.view import View
 
 
-ELEMENT_SIZES = ("element_size", "elementsize", "typesize")
-"""The names of the element size in codecs that depend on it."""
+ELEMENT_SIZE = re.compile("element_?size|typesize")
+"""How codecs that depend on the size of the elements call it."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +98,6 @@ class Encoding:
         """Whether a value is read back unchanged."""
         return self.packing is None or self.packing.holds(value)
 
-    def unpacked(self, manifest: Manifest) -> Encoding:
-        """The same for values instead of numbers."""
-        itemsize = values_dtype(manifest.data_type).itemsize
-        codecs = None if self.codecs is None else codecs_for_size(self.codecs, itemsize)
-        return replace(self, codecs=codecs, packing=None)
-
     def stored_fill(self, manifest: Manifest) -> Any:
         """What the unwritten chunks of a member hold; None if its packing has no suitable number.
 
@@ -122,32 +112,14 @@ class Encoding:
         return next(held, None)
 
 
-def codecs_for_size(codecs: Iterable[CodecLike], itemsize: int) -> list[CodecLike]:
-    """The bytes -> bytes codecs of a list, for elements of another size and type.
+def codecs_of_any_size(codecs: Iterable[CodecLike]) -> list[CodecLike] | None:
+    """The bytes -> bytes codecs of a list that do not depend on the size of the elements; None without any.
 
-    >>> shuffle = {"name": "shuffle", "configuration": {"element_size": 2}}
-    >>> codecs_for_size(["bytes", shuffle], itemsize=4)
-    [{'name': 'shuffle', 'configuration': {'element_size': 4}}]
+    >>> codecs_of_any_size(["bytes", {"name": "shuffle", "configuration": {"element_size": 2}}, "gzip"])
+    [GzipCodec(level=5)]
     """
-    fitted: list[CodecLike] = []
-    for codec in parse_codecs(codecs):
-        if isinstance(codec, BytesBytesCodec):
-            document = codec.to_dict()
-            resized = _with_size(document, itemsize)
-            fitted.append(codec if resized == document else resized)
-    return fitted
-
-
-def _with_size(part: Any, itemsize: int) -> Any:
-    """A part of a codec's document, with every element size replaced."""
-    if isinstance(part, list | tuple):
-        return [_with_size(entry, itemsize) for entry in part]
-    if not isinstance(part, Mapping):
-        return part
-    resized = {
-        key: itemsize if key in ELEMENT_SIZES else _with_size(value, itemsize) for key, value in part.items()
-    }
-    return remembering(resized, remembered(part))
+    of_bytes = [codec for codec in parse_codecs(codecs) if isinstance(codec, BytesBytesCodec)]
+    return [codec for codec in of_bytes if not ELEMENT_SIZE.search(str(codec.to_dict()))] or None
 
 
 def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
@@ -189,45 +161,29 @@ def create_member(
     store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
 ) -> AnyArray:
     """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
-    _check_shapes(manifest, encoding)
     packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
     data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
-    options: dict[str, Any] = {}
     codecs = codecs_for(data_type, encoding.codecs)
-    if codecs is not None:
-        filters, serializer, compressors = stages(codecs)
-        options = {
-            "filters": filters or None,
-            "serializer": serializer,
-            "compressors": compressors or None,
-        }
-    return zarr.create_array(
-        store,
-        name=name,
-        shape=shape,
-        dtype=data_type,
-        chunks=encoding.chunks or manifest.chunk_shape,
-        shards=encoding.shards,
-        fill_value=data_type.default_scalar() if fill_value is None else fill_value,
-        dimension_names=manifest.dimension_names,
-        **options,
-    )
-
-
-def _check_shapes(manifest: Manifest, encoding: Encoding) -> None:
-    """Refuse chunks and shards that a member of the array cannot have."""
-    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
-        sizes = None if value is None else parse_shape(value, what)
-        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
-            raise ShapeError(
-                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
-            )
-    chunks = encoding.chunks or manifest.chunk_shape
-    if encoding.shards is not None and any(map(mod, encoding.shards, chunks)):
-        raise ShapeError(
-            f"shards {tuple(encoding.shards)}: on each axis they need a whole number of chunks, which are "
-            f"{tuple(chunks)}"
+    chain: Any = ("auto", "auto", "auto") if codecs is None else stages(codecs)
+    filters, serializer, compressors = chain
+    try:
+        return zarr.create_array(
+            store,
+            name=name,
+            shape=shape,
+            dtype=data_type,
+            chunks=encoding.chunks or manifest.chunk_shape,
+            shards=encoding.shards,
+            fill_value=data_type.default_scalar() if fill_value is None else fill_value,
+            dimension_names=manifest.dimension_names,
+            filters=filters or None,
+            serializer=serializer,
+            compressors=compressors or None,
         )
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise ShapeError(f"a member with these chunks and shards cannot be made: {error}") from error
 
 
 def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
@@ -256,27 +212,25 @@ def choose_codecs(
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     data: Any,
     bounds: Any = None,
-    packing: Packing | None = None,
-    *,
-    manifest: Manifest | None = None,
-    casting: Casting = "same_kind",
+    packing: Packing | Literal["keep"] | None = None,
 ) -> Iterable[CodecLike] | None:
-    """The codec list; "auto" means the one that suits the data best, or the numbers that it is packed as.
-
-    Data from elsewhere is tried in the type of the array with this `manifest`, as it will be stored.
-    """
+    """The codec list; "auto" means the one that suits the data best, or the numbers that it is packed as."""
     if codecs != "auto":
         return codecs
     if data is None:
         raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
-    if manifest is not None:
-        data = as_values(manifest, data, casting, all_axes=True)
-    chosen: Iterable[CodecLike] = provided_by_higher_package("advise", data, bounds=bounds).codecs
-    return chosen if packing is None else codecs_for_size(chosen, packing.stored.itemsize)
+    from intarsia.logical.advice import advise
+
+    if packing == "keep":
+        data, packing = data.as_stored(bounds), None
+    return advise(data, bounds=bounds, packing=packing).codecs
 
 
 def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:
-    """An encoding that takes from a region what `encoding` leaves open, as far as it fits what is stored."""
+    """An encoding that takes from a region what `encoding` leaves open.
+
+    If it stores another data type, that is the codecs which do not depend on it.
+    """
     manifest, view = logical.manifest, logical.manifest.view_of(row)
     if encoding.keep_packing:
         encoding = replace(encoding, packing=manifest.packing_of(row), keep_packing=False)
@@ -284,16 +238,12 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> 
         return encoding
     member: Any = logical.member_of(row)
     codecs: Any = [codec.to_dict() for codec in chunk_codecs(member, view)]
-    stored = None if encoding.packing is None else encoding.packing.stored
-    if manifest.stored_type(row) != stored:
-        codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
+    if manifest.stored_type(row) != (None if encoding.packing is None else encoding.packing.stored):
+        codecs = codecs_of_any_size(codecs)
     if encoding.chunks is not None or encoding.shards is not None:
         return replace(encoding, codecs=codecs)
-    (chunks, shards), fill_value = chunks_and_shards(member, view), encoding.fill_value
-    plain = row.packing == NONE and encoding.packing is None
-    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
-        fill_value = member.fill_value
-    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+    chunks, shards = chunks_and_shards(member, view)
+    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards)
 
 
 def chunk_codecs(member: AnyArray, view: View | None) -> list[Codec]:
@@ -334,13 +284,10 @@ def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> En
     if encoding.shards is not None:
         fits = len(encoding.shards) == len(chunks) and not any(map(mod, encoding.shards, chunks))
         return replace(encoding, chunks=chunks) if fits else encoding
-    for axis, unit in enumerate(manifest.chunk_shape):
-        start, stop = box.start[axis], box.stop[axis]
-        if start > row.box.start[axis] or stop < row.box.stop[axis]:
-            extent = (stop - start) * unit
-            size = min(chunks[axis], extent)
-            chunks = (*chunks[:axis], size, *chunks[axis + 1 :])
-            if shards is not None:
-                shard = min(shards[axis], -(-extent // size) * size)
-                shards = (*shards[:axis], shard, *shards[axis + 1 :])
+    sides = zip(*box, *row.box, manifest.chunk_shape, strict=True)
+    extents = [(b - a) * n if first < a or b < last else MAX_ELEMENTS for a, b, first, last, n in sides]
+    chunks = tuple(map(min, chunks, extents))
+    if shards is not None:
+        whole = [-(-extent // size) * size for extent, size in zip(extents, chunks, strict=True)]
+        shards = tuple(map(min, shards, whole))
     return replace(encoding, chunks=chunks, shards=shards)

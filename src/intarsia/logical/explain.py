@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayHandle
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.plan import RegionPart
-    from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
 
@@ -200,9 +199,10 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     request = parse_selection(array.shape, selection, mode)
     prepared = Read(handle, handle.state, request, config)
     prepared.prepare()
-    explained = {id(work.part): _explain_work(handle, work) for work in prepared.chunk_plans}
-    explained |= {id(part): _explain_by_zarr(handle, part, source) for part, source in prepared.by_zarr}
-    busy = [work for work in prepared.chunk_plans if work.present.size]
+    works = prepared.chunk_plans
+    explained = {id(work.part): _explain_part(handle, work.part, work.source, work) for work in works}
+    explained |= {id(part): _explain_part(handle, part, source, None) for part, source in prepared.by_zarr}
+    busy = [work for work in works if work.present.size]
     threads = threads_for(busy, config) if busy else 1
     requests, requested_bytes = _cost(
         batch for batches in cut_into_batches(busy, threads, config.window) for batch in batches
@@ -236,29 +236,19 @@ def _cost(batches: Iterable[Batch]) -> Cost:
     return Cost(requests, nbytes if sizes_are_known else None)
 
 
-def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
-    sizes_are_known = work.stored_sizes_are_known
-    return _explain_part(
-        handle,
-        work.part,
-        work.source,
-        chunks=int(work.chunks.size),
-        fetched=int(work.present.size),
-        stored_bytes=int(work.nbytes[work.present].sum()) if sizes_are_known else None,
-        fetcher=work.fetcher.name if work.fetcher is not None else "",
-    )
-
-
-def _explain_by_zarr(handle: ArrayHandle[Any], part: RegionPart, source: ZarrMember) -> PartExplanation:
-    unknown = dict.fromkeys(("chunks", "fetched", "stored_bytes"))
-    return _explain_part(handle, part, source, **unknown, fetcher=f"zarr itself: {source.obstacle}")
-
-
 def _explain_part(
-    handle: ArrayHandle[Any], part: RegionPart, source: PreparedMember, **read: Any
+    handle: ArrayHandle[Any], part: RegionPart, source: Any, work: ChunkPlan | None
 ) -> PartExplanation:
+    """What is read of a part of the plan, by chunks or, without them, by zarr."""
     manifest, row = handle.manifest, handle.manifest.regions_and_replicas.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
+    chunks = fetched = stored_bytes = None
+    if work is None:
+        fetcher = f"zarr itself: {source.obstacle}"
+    else:
+        chunks, fetched = int(work.chunks.size), int(work.present.size)
+        stored_bytes = int(work.nbytes[work.present].sum()) if work.stored_sizes_are_known else None
+        fetcher = "" if work.fetcher is None else work.fetcher.name
     return PartExplanation(
         manifest.elements(row.box).bounds,
         source.name,
@@ -266,9 +256,12 @@ def _explain_part(
         None if packing is None else str(packing),
         None if view is None else str(view),
         part.size,
-        layer=row.layer,
-        shards=source.array.shards,
-        **read,
+        chunks,
+        fetched,
+        stored_bytes,
+        fetcher,
+        row.layer,
+        source.array.shards,
     )
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -58,14 +57,15 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
     start_event_loop()
     form, *others = formats
     try:
-        with translate_metadata_errors(path, isinstance(store, AnyStore)):
-            return zarr.open_group(
-                store, path=path or None, mode=mode, zarr_format=form, use_consolidated=False
-            )
+        return zarr.open_group(store, path=path or None, mode=mode, zarr_format=form, use_consolidated=False)
     except FileNotFoundError:
         if not others:
             raise
         return open_group(store, path, mode, formats=tuple(others))
+    except MISUNDERSTOOD as error:
+        if isinstance(error, IntarsiaError) or not isinstance(store, AnyStore):
+            raise
+        raise ManifestError([_metadata_problem(f"of {path or '/'!r}", error)]) from error
     except ValueError as error:
         if isinstance(error, IntarsiaError) or "read-only" not in str(error):
             raise
@@ -79,29 +79,22 @@ def _in_store(store: Any, path: str) -> tuple[Any, str]:
     return safe_store(store.store_path.store), joined_path(store.path, path)
 
 
-@contextmanager
-def translate_metadata_errors(path: str, is_store: bool = True) -> Iterator[None]:
-    """Turn zarr's errors about metadata that makes no sense into a `ManifestError` that names the path."""
-    try:
-        yield
-    except (RecursionError, *MISUNDERSTOOD, UnicodeDecodeError, json.JSONDecodeError) as error:
-        if not is_store or isinstance(error, IntarsiaError):
-            raise
-        raise ManifestError([_metadata_problem(f"of {path or '/'!r}", error)]) from _shown(error)
-
-
-MISUNDERSTOOD = TypeError, KeyError, AttributeError, OverflowError
-"""What zarr raises for metadata that makes no sense, besides `ValueError`."""
+MISUNDERSTOOD = (
+    RecursionError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    UnicodeDecodeError,
+    json.JSONDecodeError,
+)
+"""What zarr raises for metadata that makes no sense, besides other `ValueError`."""
 
 
 def _metadata_problem(where: str, error: Exception) -> str:
     if isinstance(error, RecursionError):
         return f"the metadata {where} is nested too deeply to be read"
     return f"the metadata {where} cannot be understood: {type(error).__name__}: {one_line(error)}"
-
-
-def _shown(error: Exception) -> Exception | None:
-    return None if isinstance(error, RecursionError) else error  # its traceback has a thousand frames
 
 
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
@@ -116,12 +109,12 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         raise MissingArrayError(
             f"there is no Zarr array or group at {place}{why_missing(store, error)}"
         ) from error
-    except (RecursionError, *MISUNDERSTOOD, ValueError) as error:
+    except (*MISUNDERSTOOD, ValueError) as error:
         if not isinstance(store, AnyStore):
             raise  # what was passed in is not a store
         if "Protocol not known" in str(error):
             raise MissingArrayError(f"there is nothing at {place}: {one_line(error)}") from error
-        raise MetadataError(_metadata_problem(f"at {place}", error)) from _shown(error)
+        raise MetadataError(_metadata_problem(f"at {place}", error)) from error
 
 
 def why_missing(store: Any, error: Exception) -> str:
@@ -153,29 +146,16 @@ EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr
 """The message for a place without a root."""
 
 
-def plain_node(store: Any, path: str) -> str | None:
-    """What there is at `path`, in words; None if there is nothing that zarr opens.
-
-    >>> store = zarr.storage.MemoryStore()
-    >>> _ = zarr.create_array(store, name="a", shape=4, dtype="u1", zarr_format=2)
-    >>> plain_node(store, "a"), plain_node(store, "b")
-    ('a plain Zarr array of format 2', None)
-    """
+def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
+    """The error for a place without a logical array: there is plain Zarr, or else what `otherwise` says."""
     try:
         node = open_node(store, path)
     except (IntarsiaError, OSError, ValueError, TypeError):
-        return None
-    kind = "array" if isinstance(node, zarr.Array) else "group"
-    return f"a plain Zarr {kind} of format {node.metadata.zarr_format}"
-
-
-def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
-    """The error for a place without a logical array: there is plain Zarr, or else what `otherwise` says."""
-    plain = plain_node(store, path)
-    if plain is None:
         return NotLogicalArrayError(otherwise)
+    kind = "array" if isinstance(node, zarr.Array) else "group"
     return NotLogicalArrayError(
-        f"there is no logical array at {path or '/'!r}, but {plain}.\n  A plain Zarr array is read with "
+        f"there is no logical array at {path or '/'!r}, but a plain Zarr {kind} of format "
+        f"{node.metadata.zarr_format}.\n  A plain Zarr array is read with "
         "intarsia.reader(store, path); intarsia.convert makes it a logical array",
         command="intarsia read reads a plain Zarr array; intarsia convert makes it a logical array",
     )
@@ -237,31 +217,22 @@ def _children(
 ) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
     """The nodes right below a group, by name; those whose metadata makes no sense are named."""
     try:
-        with translate_metadata_errors(f"{group.path or '/'} and everything below"):
-            yield from sorted(group.members(), key=itemgetter(0))
+        yield from sorted(group.members(), key=itemgetter(0))
         return
-    except ValueError as error:  # also for a name that zarr does not take
-        problem = error
-    nodes, unsound = [], dict[str, list[str]]()
+    except (*MISUNDERSTOOD, ValueError):  # also for a name that zarr does not take
+        pass
     for name in names_below(group):
-        path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
+        path = f"{group.path}/{name}".lstrip("/")
         try:
-            if kind is not None:
-                nodes.append((name, open_node(group.store, path)))
-        except (ManifestError, MetadataError, ValueError) as error:
-            unsound[path] = list(getattr(error, "problems", ())) or [one_line(error)]
-            if kind == "damaged":
-                unsound[path] = [f"the metadata of {path!r} is not a JSON object that can be read"]
-    if damaged is not None:
-        damaged.update(unsound)
-        yield from nodes
-    elif unsound and isinstance(problem, ManifestError):
-        raise ManifestError([text for texts in unsound.values() for text in texts]) from problem
-    else:
-        raise MetadataError(
-            f"zarr cannot open everything in the group {group.path or '/'!r}: {one_line(problem)}\n"
-            "  Rename or repair it, or name a single array"
-        ) from problem
+            if node_type(group, name) is not None:
+                yield name, open_node(group.store, path)
+        except ValueError as error:
+            if damaged is None:
+                raise MetadataError(
+                    f"zarr cannot open {path!r}: {one_line(error)}\n"
+                    "  Rename or repair it, or name a single array"
+                ) from error
+            damaged[path] = [one_line(error)]
 
 
 def logical_paths(

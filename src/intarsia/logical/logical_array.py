@@ -14,12 +14,13 @@ from intarsia.engine.accessors import Accessors
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.request import Request
 from intarsia.engine.stored_array import StoredArray
-from intarsia.errors import BoundsError
+from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.attributes import Attributes
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.region import Region, Regions
 from intarsia.manifest.box import BoundsLike, Box
+from intarsia.manifest.data_types import as_values
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing, parse_packing
 from intarsia.manifest.view import View
@@ -193,16 +194,18 @@ class LogicalArray(Accessors, StoredArray):
                 previous region; otherwise it is that of the lattice by default.
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
-        from intarsia.logical.append import append
+        from intarsia.logical.append import AppendPlan
         from intarsia.logical.encoding import Encoding, choose_codecs
 
+        self._logical.begin_edit()
+        values = as_values(self.manifest, data, casting or self._config.casting, all_axes=True)
         packed = choose_packing(self.manifest, packing)
-        rule = casting or self._config.casting
-        chosen = choose_codecs(
-            codecs, data, packing=packed.get("packing"), manifest=self.manifest, casting=rule
-        )
+        chosen = choose_codecs(codecs, values, packing=packed.get("packing"))
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
-        append(self._logical, data, encoding, axis=axis, merge=merge, casting=rule)
+        plan = AppendPlan.of(self._logical, values.shape, axis, encoding, values).with_open_end()
+        reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
+        with reservation.shown_when_filled():
+            reservation.fill(lambda source: values[source.slices])
 
     def add_region(
         self,
@@ -256,23 +259,21 @@ class LogicalArray(Accessors, StoredArray):
         >>> array[2:].tolist()
         [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
-        from intarsia.logical.edit import add_region
+        from intarsia.logical.edit import add_existing_member, add_region
         from intarsia.logical.encoding import Encoding, choose_codecs
 
+        self._logical.begin_edit()
         own = parse_packing(self.manifest, packing)
+        if member is not None:
+            add_existing_member(self._logical, bounds, member, member_start, own, view)
+            return
+        if view is not None:
+            raise ShapeError("a view says how to look at an existing array: give member=… as well")
         rule = casting or self._config.casting
-        chosen = choose_codecs(codecs, data, packing=own, manifest=self.manifest, casting=rule)
+        values = None if data is None else as_values(self.manifest, data, rule, all_axes=True)
+        chosen = choose_codecs(codecs, values, packing=own)
         encoding = Encoding(chosen, chunks, shards, fill_value, self._config.options, own)
-        add_region(
-            self._logical,
-            bounds,
-            encoding,
-            data=data,
-            member=member,
-            member_start=member_start,
-            view=view,
-            casting=rule,
-        )
+        add_region(self._logical, bounds, encoding, values)
 
     def recode(
         self,
@@ -415,10 +416,13 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.refresh_replicas()
         1
         """
-        from intarsia.logical.replicas import add_replica
+        from intarsia.logical.replicas import make_replica, plan_replica
 
+        self._logical.begin_edit()
         fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
-        return add_replica(self, bounds, fields, layer=layer, client=client, progress=progress)
+        replica, box = plan_replica(self, bounds, fields, layer)
+        make_replica(self._logical, box, replica, client, progress)
+        return replica.layer
 
     def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
         """Drop a replica or an aligned box of it, by default all replicas; layer 0 stays as it is.
@@ -514,9 +518,7 @@ class LogicalArray(Accessors, StoredArray):
         same_place = self._logical.group.store_path == other._logical.group.store_path
         return same_place and self._logical.manifest == other._logical.manifest
 
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+    __ne__ = object.__ne__  # the opposite, not one for each element
 
     __hash__ = None  # type: ignore[assignment]  # as in zarr: equal arrays may become unequal
 

@@ -58,7 +58,6 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         self.state = ArrayState(manifest, Members(group, manifest.members, live))
         self.default = default
         """The decision if there is no other: the default of the process that handed out the work."""
-        self._drafts: dict[str, zarr.Array[Any]] = {}
         # Threads may share a handle. A thread that reads or writes the manifest, and keeps the result, does
         # both in one turn: otherwise a slow reader could replace the state that a writer is working on by an
         # old one.
@@ -144,10 +143,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             manifest = self._read_manifest(fresh)
             self.group = fresh
             if manifest.generation != self.manifest.generation or manifest != self.manifest:
-                members = Members(fresh, manifest.members, self.members.live)
-                for name, member in self._drafts.items():
-                    members.adopt(name, member)
-                self.state = ArrayState(manifest, members)
+                self.state = ArrayState(manifest, self.members.reopened(fresh, manifest.members))
             self._fetcher = None
 
     async def look(self) -> Document:
@@ -172,16 +168,11 @@ class LogicalArrayHandle(ArrayHandle[Members]):
     def check_writable(self) -> None:
         if not self.read_only:
             return
-        where, store = place_text(self.group.store_path), self.group.store
-        if not store.read_only:  # it could be written to until its session was committed, or given up
-            raise ReadOnlyError(
-                f"the transaction that the handle on {where} belongs to has ended: it is read-only now.\n"
-                "  Open the array again, in a new transaction: tx.open(path)"
-            )
-        how = "Open it for writing: intarsia.open(store, path, mode='r+')"
-        if hasattr(store, "session"):  # a version of a repository is never written to
-            how = "Write in a transaction: with intarsia.transaction(repo, message=…) as tx: tx.open(path)"
-        raise ReadOnlyError(f"the logical array at {where} was opened for reading.\n  {how}")
+        raise ReadOnlyError(
+            f"this handle on {place_text(self.group.store_path)} is read-only: it was opened for reading, or "
+            "its transaction has ended.\n  Open it for writing: tx.open(path) in a transaction; in a store "
+            "without transactions, intarsia.open(store, path, mode='r+')"
+        )
 
     def commit(self, manifest: Manifest, more: Mapping[str, Any] | None = None) -> None:
         """Make `manifest` the current one; then remove what nothing refers to any more.
@@ -214,7 +205,6 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             if isinstance(old_table, str) and old_table != table_name:
                 unreferenced.add(old_table)
             self.state = state.change(manifest, state.members.renamed(manifest.members))
-            self._drafts = {}
         if unreferenced:
             self.discard(*sorted(unreferenced))
 
@@ -257,14 +247,13 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
         name = new_name()
         member = create_member(self.group.store_path, name, self.manifest, shape, encoding)
-        self._drafts[name] = member
         self.members.adopt(name, member)
         return name, member
 
     def discard(self, *names: str) -> None:
         """Remove children of the group that nothing refers to; they stay if a store cannot delete."""
         for name in names:
-            self._drafts.pop(name, None)
+            self.members.forget(name)
             if self.group.store.supports_deletes:
                 sync((self.group.store_path / name).delete_dir())
 

@@ -116,10 +116,9 @@ class MemberMetadata:
             ("chunks", self.grain, 1),
             ("chunks", self.chunks, 1),
         ):
-            if len(sizes) != ndim:
-                raise ValueError(f"its {what} have {len(sizes)} axes, not {ndim}")
-            if not all(type(size) is int and least <= size <= LARGEST_SIZE for size in sizes):
-                raise ValueError(f"its {what} are {sizes}")
+            are_sizes = all(type(size) is int and least <= size <= LARGEST_SIZE for size in sizes)
+            if len(sizes) != ndim or not are_sizes:
+                raise ValueError(f"its {what} are {sizes!r:.200}, but it has {ndim} axes")
         codecs_text(self.codecs)
 
     @classmethod

@@ -41,9 +41,9 @@ class Members(Mapping[str, AnyArray]):
         self._opened: dict[str, AnyArray] = {}
 
     def __getitem__(self, name: str) -> AnyArray:
-        if name not in self._names:
-            raise KeyError(name)
         if name not in self._opened:
+            if name not in self._names:
+                raise KeyError(name)
             self._opened[name] = self.child(name)
         return self._opened[name]
 
@@ -59,10 +59,8 @@ class Members(Mapping[str, AnyArray]):
     def child(self, name: str) -> AnyArray:
         """An array of the group by name, whether it is a member or not."""
         check_store(self.group.store)
-        mode: Any = "r" if self.group.store.read_only else "r+"
         try:
-            array = zarr.open_array(self.group.store_path / name, mode=mode, zarr_format=3)
-            return with_codecs(array, self.live.get(name))
+            return sync(self._open(name))
         except FileNotFoundError as error:
             raise MissingMemberError(
                 f"the member {name!r} of {place_text(self.group.store_path)} is missing.\n"
@@ -80,14 +78,17 @@ class Members(Mapping[str, AnyArray]):
         if len(closed) > 1:
             check_store(self.group.store)
             limit = zarr.config.get("async.concurrency")
-            sync(concurrent_map([(name,) for name in closed], self._open, limit))
+            sync(concurrent_map([(name,) for name in closed], self._try_to_open, limit))
 
-    async def _open(self, name: str) -> None:
+    async def _try_to_open(self, name: str) -> None:
+        with suppress(Exception):
+            self._opened[name] = await self._open(name)
+
+    async def _open(self, name: str) -> AnyArray:
         mode: Any = "r" if self.group.store.read_only else "r+"
         path = self.group.store_path / name
-        with suppress(Exception):
-            opened = await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
-            self._opened[name] = with_codecs(zarr.Array(opened), self.live.get(name))
+        opened = await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
+        return with_codecs(zarr.Array(opened), self.live.get(name))
 
     def renamed(self, names: tuple[str, ...]) -> Members:
         """The mapping for another list of names, keeping members that are already open."""
@@ -95,15 +96,25 @@ class Members(Mapping[str, AnyArray]):
         members._opened = {name: array for name, array in self._opened.items() if name in members._names}
         return members
 
+    def reopened(self, group: zarr.Group, names: tuple[str, ...]) -> Members:
+        """The mapping for the group as it is now, where members are opened again; new ones are kept."""
+        members = Members(group, names, self.live)
+        members._opened = {name: array for name, array in self._opened.items() if name not in self._names}
+        return members
+
     def adopt(self, name: str, array: AnyArray) -> None:
-        """Add a member as it is here: just created, or with codecs that have run-time options."""
-        self._names[name] = None
+        """Keep an array as it is here, with its run-time options; a new one is not listed before it is a
+        member."""
         self._opened[name] = array
         codecs: Any = getattr(array.metadata, "codecs", ())
         if options_of(codecs):
             self.live[name] = codecs
         else:
             self.live.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        """Forget an array that is about to be removed."""
+        self._opened.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Members, (self.group, tuple(self._names), self.live)  # open members may be gone by then

@@ -79,21 +79,15 @@ def create(
         chunk_shape = tuple(guess)
     else:
         chunk_shape = parse_shape(chunks, "chunks")
-    if min(sizes, default=0) < 0:
-        raise ShapeError(f"shape {sizes}: no axis can have a negative length")
-    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
-        raise ShapeError(
-            f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, and chunks must "
-            "have a size of at least 1 on each"
-        )
     names = None if dimension_names is None else tuple(dimension_names)
-    if names is not None and len(names) != len(sizes):
-        raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
     reserved = RESERVED & set(attributes or {})
     if reserved:
         raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
-    manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
+    try:
+        manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
+    except ManifestError as error:
+        raise ShapeError(f"such an array is impossible: {'; '.join(error.problems)}") from error
     if isinstance(store, icechunk.Repository):
         raise TypeError(
             "a repository is changed in a transaction: with intarsia.transaction(repo) as tx: tx.create(…)"

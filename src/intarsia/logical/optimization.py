@@ -6,7 +6,7 @@ from typing import ClassVar
 from intarsia.codecs import CodecLike
 from intarsia.display import Listing, size_text
 from intarsia.engine.prepared_member import short_codecs
-from intarsia.logical.advice import Objective, advise_in_chunks
+from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding, chunk_codecs, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.recode import copy_values, reserve_recode
@@ -98,15 +98,15 @@ def _optimized(
     before, size = short_codecs(region.member), region.nbytes_stored
     stored = array.as_stored(region.bounds)
     now: dict[str, list[CodecLike]] = {"now": [*chunk_codecs(region.member, region.view)]}
-    current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
-    best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
+    current = advise(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
+    best = advise(stored, objective, bounds=region.bounds, chunks=chunks).best
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
     if gain <= MIN_GAIN:
         return None
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     logical = array._logical
     logical.begin_edit()
-    reservation = reserve_recode(logical, [region.row.box], encoding)
+    reservation = reserve_recode(logical, region.row.box, encoding)
     with reservation.discarded_on_failure():
         copy_values(reservation, progress=progress)
         member = logical.members[reservation.new_members[0]]

@@ -15,23 +15,26 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import PicklableOptions, RuntimeOptions
+from intarsia.codecs.runtime_options import PicklableOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.prepared_member import AnyArray, PreparedMember, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
-from intarsia.logical.encoding import Encoding, choose_codecs, encoding_like, keep_layout
+from intarsia.logical.encoding import (
+    Encoding,
+    choose_codecs,
+    keep_layout,
+)
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import BLOCK_BYTES, Box, tile_in_blocks
 from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
-from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
-from intarsia.manifest.region_table import NO_REGIONS, NONE, Row
+from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableValues
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
@@ -60,7 +63,7 @@ def recode(
 ) -> None:
     """Copy a box of logical chunks into a new member of another encoding; regions that it cuts are split."""
     logical.begin_edit()
-    reservation = reserve_recode(logical, [box], encoding)
+    reservation = reserve_recode(logical, box, encoding)
     with reservation.shown_when_filled():
         copy_values(reservation, client=client, progress=progress)
 
@@ -74,73 +77,45 @@ def recode_encoding(
     packing: PackingChoice,
 ) -> Encoding:
     """The encoding for a recode of a box of logical chunks: what the caller leaves open stays as it is."""
-    manifest = array.manifest
-    bounds, packed = manifest.elements(box).bounds, choose_packing(manifest, packing)
-    data = array.as_stored(bounds) if codecs == "auto" and packing == "keep" else array
-    chosen = choose_codecs(codecs, data, bounds, packed.get("packing"))
+    bounds, packed = array.manifest.elements(box).bounds, choose_packing(array.manifest, packing)
+    chosen = choose_codecs(codecs, array, bounds, packed.get("packing", "keep"))
     encoding = Encoding(chosen, chunks, shards, options=array.config.options, **packed)
     return keep_layout(array._logical, box, encoding)
 
 
-def copy_to_unpacked_member(
-    logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: RuntimeOptions
-) -> None:
-    """Copy boxes of regions, whose members cannot take what comes after them, to members of plain values.
-
-    There is one new member for each encoding.
-    """
-    default, groups = Encoding(options=options), dict[str, tuple[Encoding, list[Box]]]()
-    for row, box in parts:
-        encoding = encoding_like(logical, row, default)
-        groups.setdefault(repr(encoding), (encoding, []))[1].append(box)
-    for encoding, boxes in groups.values():
-        reservation = reserve_recode(logical, boxes, encoding)
-        with reservation.shown_when_filled():
-            copy_values(reservation)
-
-
 def reserve_recode(
-    logical: LogicalArrayHandle,
-    boxes: Sequence[Box],
-    encoding: Encoding,
-    *,
-    layer: int = 0,
-    ready: str | None = None,
+    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, layer: int = 0, ready: str | None = None
 ) -> Reservation:
-    """Room for the values of boxes of logical chunks in a new member, which replaces those of their layer.
+    """Room for the values of a box of logical chunks in a new member, which replaces those of its layer.
 
     If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
     one type: then their numbers are copied, and every region keeps its own packing.
     """
-    manifest, new_packing = logical.manifest, encoding.packing
-    around = Box.around(boxes)
-    copied = as_stored(manifest, around) if encoding.keep_packing else None
-    fresh, parts = list[Box](), list[tuple[Box, Packing | None]]()
-    for box in boxes:
-        of_regions = [
-            (shared, new_packing if copied is None else manifest.packing_of(row))
-            for row, shared in manifest.regions.parts(box)
-        ]
-        if not of_regions:
-            purpose = "replicate" if layer else "recode"
-            raise NoRegionError(
-                f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
-            )
-        whole = manifest.regions.covers(box)
+    manifest = logical.manifest
+    copied = as_stored(manifest, box) if encoding.keep_packing else None
+    parts = [
+        (part, encoding.packing if copied is None else manifest.packing_of(row))
+        for row, part in manifest.regions.parts(box)
+    ]
+    if not parts:
+        purpose = "replicate" if layer else "recode"
+        raise NoRegionError(
+            f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
+        )
+    fresh = [part for part, _ in parts]
+    if manifest.regions.covers(box):
         # In one go: chunks of the new member may hold elements of many parts, and would be written for each.
-        fresh += [box] if whole else [part for part, _ in of_regions]
-        one_packing = len({packing for _, packing in of_regions}) == 1
-        parts += [(box, of_regions[0][1])] if whole and one_packing else of_regions
+        fresh = [box]
+        if len({packing for _, packing in parts}) == 1:
+            parts = [(box, parts[0][1])]
     reservation = Reservation(logical, copied=copied)
     if ready is None:
-        if copied is not None:
-            encoding = replace(encoding, packing=parts[0][1])
-        elements = map(manifest.elements, fresh)
-        ready = reservation.in_new_member(manifest.elements(around), encoding, *elements)
-    new = [NewRegion(part, ready, part.seen_from(around.start).start, packing) for part, packing in parts]
+        member = encoding if copied is None else replace(encoding, packing=parts[0][1])
+        ready = reservation.in_new_member(manifest.elements(box), member, *map(manifest.elements, fresh))
+    new = [NewRegion(part, ready, part.seen_from(box.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
-    exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
-    reservation.manifest = manifest.replace_boxes(boxes, new, layer=layer, same_values=exact)
+    exact = encoding.packing is None and is_exact(parse_codecs(encoding.codecs or ()))
+    reservation.manifest = manifest.replace_boxes([box], new, layer=layer, same_values=exact)
     return reservation
 
 
@@ -160,9 +135,8 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
         manifest,
         data_type=data_type,
         fill_value=data_type.default_scalar(),
-        regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
+        regions_and_replicas=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
         packings=NO_PACKINGS,
-        replicas=NO_REGIONS,
     )
 
 

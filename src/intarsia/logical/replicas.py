@@ -49,8 +49,8 @@ AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
 class EncodingPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How part of an array should be encoded, and when; as in the attributes.
 
-    >>> parse_policy(EncodingPolicy, {"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
-    30
+    >>> EncodingPolicy(codecs=({"name": "bytes"}, {"name": "zstd"}), after=30).encoding.keep_packing
+    True
     """
 
     codecs: tuple[Any, ...] | None = None
@@ -89,8 +89,8 @@ class EncodingPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica that should exist: its number, its encoding, and what it holds.
 
-    >>> parse_policy(ReplicaPolicy, {"chunks": (8, 2)}, "replica", layer=1, bounds=()).chunks
-    (8, 2)
+    >>> ReplicaPolicy(chunks=(8, 2), layer=1, bounds=(((0, None), (0, 10)),)).boxes[0].stop[1]
+    10
     """
 
     layer: int
@@ -113,16 +113,8 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
         bounds = tuple(tuple((a, None if b >= ENDLESS else b) for a, b in box.bounds) for box in boxes)
         return structs.replace(self, bounds=bounds)
 
-    def target_boxes(self, manifest: Manifest) -> list[Box]:
-        """The logical chunks that the replica should hold, in the array's current state."""
-        whole = Box.sized(manifest.shape)
-        inside = (box.intersect(whole) for box in self.boxes)
-        return [manifest.cells(box) for box in inside if box is not None]
-
-    def subtract(self, elements: Box | None) -> ReplicaPolicy:
-        """The same without a box; None means all of it."""
-        if elements is None:
-            return self.with_boxes([])
+    def subtract(self, elements: Box) -> ReplicaPolicy:
+        """The same without a box."""
         return self.with_boxes(part for box in self.boxes for part in box.subtract(elements))
 
     def also(self, elements: Box) -> ReplicaPolicy:
@@ -137,7 +129,7 @@ def parse_policy[P: EncodingPolicy](
     kind: type[P],
     fields: Mapping[str, Any],
     what: str,
-    data_type: ZDType[Any, Any] | None = None,
+    data_type: ZDType[Any, Any],
     **more: Any,
 ) -> P:
     """A policy from what users say; a codec list without a serializer gets the one for `data_type`."""
@@ -150,8 +142,7 @@ def parse_policy[P: EncodingPolicy](
             document[name] = parse_shape(document[name], name)
     codecs = document.pop("codecs", None)
     if codecs is not None:
-        serializer = None if data_type is None else serializer_of(data_type)
-        codecs = tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
+        codecs = tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer_of(data_type)))
     policy: P = decode(document, kind, lambda problem: PolicyError(f"{what}={dict(fields)!r}: {problem}"))
     return structs.replace(policy, codecs=codecs)  # as they are, with their run-time options
 
@@ -213,18 +204,14 @@ def plan_replica(
     """
     logical = array._logical
     manifest, policy = logical.manifest, Policy.of(logical)
-    if bounds is None and not prod(manifest.shape):
-        raise NoRegionError(
-            "the array holds nothing yet, so there is nothing to replicate.\n"
-            "  Say what to replicate as it grows: arr.set_policy(replica={…})"
-        )
-    box = lattice_box(manifest, bounds)
-    elements = manifest.elements(box)
+    box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {elements.text()}: there is nothing to replicate")
-    as_packed = fields["codecs"] == "auto" and fields["packing"] == "keep"
-    data = array.as_stored(elements.bounds) if as_packed else array
-    fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements.bounds)}
+        raise NoRegionError(
+            f"no region lies in {manifest.elements(box).text()}: there is nothing to replicate.\n"
+            "  Say what to replicate as the array grows: arr.set_policy(replica={…})"
+        )
+    bounds = manifest.elements(box).bounds
+    fields = fields | {"codecs": choose_codecs(fields["codecs"], array, bounds, fields["packing"])}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
         return structs.replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
@@ -268,30 +255,15 @@ def reserve_replica(
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     policy = Policy.of(logical).with_replica(replica)
-    reservation = reserve_recode(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
+    reservation = reserve_recode(logical, box, replica.encoding, layer=replica.layer, ready=ready)
     reservation.attributes, reservation.exact = policy.attributes, True
     return reservation
 
 
-def add_replica(
-    array: LogicalArray,
-    bounds: BoundsLike | None,
-    fields: dict[str, Any],
-    *,
-    layer: int | None = None,
-    client: Client | None = None,
-    progress: Progress = silent,
-) -> int:
-    """Store a box again, in another layout; returns the number of its layer."""
-    array._logical.begin_edit()
-    replica, box = plan_replica(array, bounds, fields, layer)
-    _fill(array._logical, box, replica, client, progress)
-    return replica.layer
-
-
-def _fill(
+def make_replica(
     logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
 ) -> None:
+    """Copy a box of logical chunks into its layer, and show it there."""
     reservation = reserve_replica(logical, box, replica)
     with reservation.shown_when_filled():
         copy_values(reservation, client=client, progress=progress)
@@ -305,14 +277,14 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     if not layers or (layer is not None and layer not in layers):
         which = "no replicas" if layer is None else f"no replica in layer {layer}"
         raise BoundsError(f"the array has {which}; its layers are {sorted({0, *layers})}")
-    box = None if bounds is None else lattice_box(manifest, bounds)
-    elements = None if box is None else extend_with_array(manifest.elements(box), manifest.shape)
+    box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
+    elements = extend_with_array(manifest.elements(box), manifest.shape)
     for one in policy.replicas:
         if layer in (None, one.layer):
             policy = policy.with_replica(one.subtract(elements))
     for number in manifest.layers[1:]:
         if layer in (None, number):
-            manifest = manifest.replace_boxes([box or Box.sized(manifest.lattice)], layer=number)
+            manifest = manifest.replace_boxes([box], layer=number)
     logical.commit(manifest, policy.attributes)
 
 
@@ -322,7 +294,8 @@ def missing_boxes(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1)
     Only boxes of at least `least` logical chunks along the axis on which the array grows.
     """
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
-    for target in replica.target_boxes(manifest):
+    inside = [box.intersect(Box.sized(manifest.shape)) for box in replica.boxes]
+    for target in [manifest.cells(box) for box in inside if box is not None]:
         for missing in table.free(target):
             is_long = not missing.shape or missing.shape[replica.axis] >= least
             if is_long and manifest.regions.touching(missing).size:
@@ -347,20 +320,13 @@ def refresh_replicas(
     """Restore everything that replicas lack; returns how many boxes that was."""
     logical.begin_edit()
     count = 0
-    while True:
-        lacking = next(
-            (
-                (one, missing)
-                for one in Policy.of(logical).replicas
-                for missing in missing_boxes(logical.manifest, one)
-            ),
-            None,
-        )
-        if lacking is None:
-            return count
-        replica, missing = lacking
-        _fill(logical, missing, replica, client, progress)
+    while lacking := [
+        (one, box) for one in Policy.of(logical).replicas for box in missing_boxes(logical.manifest, one)
+    ]:
+        replica, box = lacking[0]
+        make_replica(logical, box, replica, client, progress)
         count += 1
+    return count
 
 
 def set_policy(logical: LogicalArrayHandle, policy: Mapping[str, Any]) -> None:

@@ -71,6 +71,18 @@ def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) ->
         raise ShapeError(f"the data has shape {tuple(shape)}, but {what} needs the shape {expected}")
 
 
+def check_free(manifest: Manifest, boxes: Iterable[Box]) -> None:
+    """Refuse boxes of logical chunks that overlap regions, or one another."""
+    rows = [Row(0, box, box.start) for box in boxes]
+    table = manifest.regions.concat(RegionTable.from_rows(rows, manifest.ndim))
+    if (pair := table.overlap()) is not None:
+        named = " and ".join(manifest.elements(table.row(i).box).text() for i in pair)
+        raise OverlapError(
+            f"the regions {named} overlap.\n  Choose a free box, drop what is there first (arr.drop_region), "
+            "or change its encoding (arr.recode)"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class DataPiece:
     """Where a box of the data goes.
@@ -257,12 +269,7 @@ def reserve_regions(
     """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    rows = [Row(0, box, box.start) for box, _ in boxes]
-    table = manifest.regions.concat(RegionTable.from_rows(rows, manifest.ndim))
-    pair = table.overlap()
-    if pair is not None:
-        named = " and ".join(manifest.elements(table.row(i).box).text() for i in pair)
-        raise OverlapError(f"the regions {named} overlap")
+    check_free(manifest, [box for box, _ in boxes])
     reservation, new = Reservation(logical, origin), []
     for box, encoding in boxes:
         name = reservation.in_new_member(manifest.elements(box), encoding)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from intarsia.errors import ManifestError, ManifestVersionError, PackingError, S
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
-from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.typed_json import decode
 from intarsia.manifest.view import MAX_AXES, View
 
@@ -176,20 +177,17 @@ def parse_fields(
     """
     parsed, problems = parse_document(document), list[str]()
     stored: Ints | None = None
-    regions, replicas = NO_REGIONS, NO_REGIONS
+    regions: RegionTable | None = None
     if read is not None:
-        regions = RegionTable.later(lambda: read().regions)
-        replicas = RegionTable.later(lambda: read().replicas)
+        regions = RegionTable.later(lambda: read().regions_and_replicas)
     elif isinstance(parsed.regions, RegionColumns):
         columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
-        if not problems:
-            regions = RegionTable(**columns)
+        regions = None if problems else RegionTable(**columns)
     else:
         stored = _read_table(parsed, table)
         regions = RegionTable.from_columns(stored, len(parsed.shape))
-    if read is None and regions.layer.any():
-        replicas = regions.select(np.flatnonzero(regions.layer != 0))
-        regions = regions.select(np.flatnonzero(regions.layer == 0))
+    if read is None and regions is not None and regions.layer.any():
+        regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:
@@ -222,10 +220,9 @@ def parse_fields(
         "fill_value": fill_value,
         "dimension_names": None if parsed.dimension_names is None else tuple(parsed.dimension_names),
         "members": tuple(parsed.members),
-        "regions": regions,
+        "regions_and_replicas": regions,
         "packings": packings,
         "views": tuple(views),
-        "replicas": replicas,
     }
 
 
@@ -260,17 +257,15 @@ def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints],
         if column is UNSET:
             column = [MORE_COLUMNS[name]] * count
         expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
-        try:
-            values = np.array(column, dtype=np.int64)
-        except (ValueError, OverflowError):  # rows of different lengths, or numbers of more than 64 bits
+        values = None
+        with suppress(
+            ValueError, OverflowError
+        ):  # rows of different lengths, or numbers of more than 64 bits
+            values = np.array(column or np.empty((0, *expected[1:])), dtype=np.int64)
+        if values is None or values.shape != expected:
             problems.append(f"regions.{name}: expected integers of shape {expected}, of up to 64 bits")
-            continue
-        if not column and not count:
-            values = values.reshape(expected)
-        if values.shape == expected:
-            columns[name] = values
         else:
-            problems.append(f"regions.{name}: expected integers of shape {expected}, got {values.shape}")
+            columns[name] = values
     return columns, problems
 
 

@@ -29,7 +29,7 @@ from intarsia.manifest.document import (
     problems_of_size,
 )
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
-from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
+from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.manifest.packing import Packing
@@ -41,6 +41,10 @@ INLINE_REGIONS = 5_000
 
 MAX_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
+
+
+NO_REPLICAS = RegionTable.from_rows([], 0)
+"""Those of an array that is stored once."""
 
 
 class NewRegion(NamedTuple):
@@ -60,10 +64,6 @@ class NewRegion(NamedTuple):
 
     view: View | None = None
     """How the box sees it, if not as it is."""
-
-
-type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
-"""New regions, with all members, packings and views that they and the others refer to."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ class Manifest:
     members: tuple[str, ...]
     """The names of the backing arrays."""
 
-    regions: RegionTable
-    """Which member backs which box: layer 0, which says what the array holds."""
+    regions_and_replicas: RegionTable
+    """Which member backs which box: the regions of layer 0, which say what the array holds, followed by the
+    replicas, which hold the same values again. Rows of a plan count in this table."""
 
     packings: Packings = field(default_factory=lambda: NO_PACKINGS)
     """How the numbers of members become values, if they are not values themselves."""
@@ -105,8 +106,8 @@ class Manifest:
     views: tuple[View, ...] = ()
     """How regions see their members, if not as they are."""
 
-    replicas: RegionTable = field(default_factory=lambda: NO_REGIONS)
-    """Boxes that other members back as well, with the same values: layers 1 and above."""
+    _places: dict[int, tuple[Box, tuple[int, ...]]] = field(default_factory=dict, init=False, repr=False)
+    """The elements of rows, and what to add to them for their place in the member; see `place_of`."""
 
     @classmethod
     def empty(
@@ -133,30 +134,31 @@ class Manifest:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every region shows its member as it is stored, and there are no replicas."""
-        if self.packings.kinds or self.views:
-            return False
-        return self.regions_and_replicas is self.regions
+        return not (self.packings.kinds or self.views) and self.regions is self.regions_and_replicas
 
     @cached_property
-    def regions_and_replicas(self) -> RegionTable:
-        """The regions, followed by the replicas; rows of a plan count in this table."""
-        return self.regions.concat(self.replicas) if len(self.replicas) else self.regions
+    def regions(self) -> RegionTable:
+        """The regions of layer 0."""
+        table = self.regions_and_replicas
+        return table.select(slice(np.count_nonzero(table.layer == 0))) if table.layer.any() else table
+
+    @cached_property
+    def replicas(self) -> RegionTable:
+        """The regions of layers 1 and above."""
+        table = self.regions_and_replicas
+        return NO_REPLICAS if self.regions is table else table.select(slice(len(self.regions), None))
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy data type of the values; for nullable values, without their nulls."""
         return values_dtype(self.data_type)
 
-    @cached_property
-    def _places(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
-        return {}
-
     def place_of(self, i: int) -> tuple[Box, tuple[int, ...]]:
         """The elements of row `i` of `regions_and_replicas`, and what to add to an element for its place in
         the member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
-        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).place_of(0)
+        >>> replace(Manifest.empty((250,), (100,), "i4"), regions_and_replicas=table).place_of(0)
         (Box(start=(100,), stop=(250,)), (-100,))
         """
         places = self._places
@@ -286,7 +288,6 @@ class Manifest:
         self,
         *,
         regions: RegionTable,
-        members: tuple[str, ...] | None = None,
         replicas: RegionTable | None = None,
         **fields: Any,
     ) -> Manifest:
@@ -295,28 +296,21 @@ class Manifest:
         Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
         values, says which replicas remain.
         """
-        names = self.members if members is None else members
-        packings: Packings = fields.pop("packings", self.packings)
-        views: tuple[View, ...] = fields.pop("views", self.views)
         if replicas is None and len(self.replicas):
-            after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
             from intarsia.manifest.manifest_diff import valid_replicas
 
-            replicas = valid_replicas(self, after)
-        every = regions.concat(replicas) if replicas else regions
-        shared = every is not regions
-        used_members, member = _renumbered(every.member)
-        used_packings, packing = _renumbered(every.packing)
-        used_views, view = _renumbered(every.view)
-        every = replace(every, member=member, packing=packing, view=view)
+            replicas = valid_replicas(self, replace(self, regions_and_replicas=regions, **fields))
+        table = regions.concat(replicas) if replicas else regions
+        members, member = _renumbered(table.member)
+        packings, packing = _renumbered(table.packing)
+        views, view = _renumbered(table.view)
         return replace(
             self,
             generation=self.generation + 1,
-            members=tuple([names[i] for i in used_members.tolist()]),
-            packings=packings.select(used_packings),
-            views=tuple([views[i] for i in used_views.tolist()]),
-            regions=every.select(slice(len(regions))) if shared else every,
-            replicas=every.select(slice(len(regions), None)) if shared else NO_REGIONS,
+            members=tuple([self.members[i] for i in members.tolist()]),
+            packings=self.packings.select(packings),
+            views=tuple([self.views[i] for i in views.tolist()]),
+            regions_and_replicas=replace(table, member=member, packing=packing, view=view),
             **fields,
         )
 
@@ -338,20 +332,18 @@ class Manifest:
         >>> [(manifest.members[row.member], row.box.start) for row in map(manifest.regions.row, range(2))]
         [('m-1', (0,)), ('m-2', (1,))]
         """
-        fresh, names, packings, views = self.rows_for(regions, layer)
+        wider, fresh = self.including(regions, layer)
         table, replicas = self.regions, self.replicas if same_values else None
         if layer:
-            others = self.replicas if len(self.replicas) else self.regions.select(slice(0))
+            others = self.regions_and_replicas.select(slice(len(self.regions), None))
             mine = others.select(others.layer == layer).subtract(*holes)
             replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
         else:
             table = table.subtract(*holes).concat(fresh)
-        return self.changed(
-            regions=table, replicas=replicas, members=names, packings=packings, views=views, **fields
-        )
+        return wider.changed(regions=table, replicas=replicas, **fields)
 
-    def rows_for(self, regions: Iterable[NewRegion], layer: int = 0) -> MoreRegions:
-        """New regions as rows of a table; and all members, packings and views, with those that they need."""
+    def including(self, regions: Iterable[NewRegion], layer: int = 0) -> tuple[Manifest, RegionTable]:
+        """This manifest with the members, packings and views of new regions; these as rows of its table."""
         added = list(regions)
         names = dict.fromkeys((*self.members, *(region.member for region in added)))
         positions = {name: i for i, name in enumerate(names)}
@@ -361,7 +353,8 @@ class Manifest:
         for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
             seen = NONE if view is None else views.setdefault(view, len(views))
             rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
-        return RegionTable.from_rows(rows, self.ndim), tuple(names), packings, tuple(views)
+        wider = replace(self, members=tuple(names), packings=packings, views=tuple(views))
+        return wider, RegionTable.from_rows(rows, self.ndim)
 
     def refine(self, chunk_shape: tuple[int, ...]) -> Manifest:
         """The same regions, of the same generation, on a finer lattice, whose chunks divide the old ones.
@@ -371,17 +364,13 @@ class Manifest:
         """
         if chunk_shape == self.chunk_shape:
             return self
-        finer = replace(self, chunk_shape=chunk_shape)
-        tables: dict[str, Any] = {}
+        finer, table = replace(self, chunk_shape=chunk_shape), self.regions_and_replicas
         factor = np.array(self.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
-        for name in ("regions", "replicas"):
-            table: RegionTable = getattr(self, name)
-            if len(table):
-                # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
-                stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
-                start, member_start = table.start * factor, table.member_start * factor
-                tables[name] = replace(table, start=start, stop=stop, member_start=member_start)
-        return replace(finer, **tables)
+        # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
+        stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
+        start, member_start = table.start * factor, table.member_start * factor
+        table = replace(table, start=start, stop=stop, member_start=member_start)
+        return replace(finer, regions_and_replicas=table)
 
     def without_replicas(self, *boxes: Box) -> Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
@@ -392,7 +381,7 @@ class Manifest:
     def without_regions(self) -> Manifest:
         """The same array without regions, of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
-        return replace(self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REGIONS)
+        return replace(self, members=(), regions_and_replicas=nothing, packings=NO_PACKINGS, views=())
 
     def only(self, layer: int) -> Manifest:
         """The array as if it had only one of its layers, of the same generation; for inspection only.
@@ -403,7 +392,10 @@ class Manifest:
         if not layer and not len(self.replicas):
             return self
         table = self.regions_and_replicas.select(self.regions_and_replicas.layer == layer)
-        return replace(self.changed(regions=table, replicas=NO_REGIONS), generation=self.generation)
+        table = replace(table, layer=np.zeros_like(table.layer))
+        return replace(
+            self.changed(regions=table, replicas=self.regions.select(slice(0))), generation=self.generation
+        )
 
     def check(self) -> None:
         """Raise any error that a reader of this manifest would raise, if its other fields are those of one

@@ -7,10 +7,11 @@ decision.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 import numpy as np
 
@@ -22,15 +23,15 @@ type Number = np.number[Any]
 BLOCK = 1 << 17
 """How many elements are decoded at a time: few enough that later steps find them in the cache."""
 
-_CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-SUPPORTED_DTYPES = {np.dtype(code).name: np.dtype(code) for code in _CODES}
+TypeName = Literal[
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"
+]
+SUPPORTED_DTYPES = {name: np.dtype(name) for name in get_args(TypeName)}
 """The data types that packings support, by their Zarr names."""
 _KNOWN = frozenset(SUPPORTED_DTYPES.values())
 
 
 def known_type(value: Any, what: str) -> np.dtype[Any]:
-    if isinstance(value, np.dtype) and value.isnative and value in _KNOWN:
-        return value
     try:
         dtype: np.dtype[Any] = np.dtype(value).newbyteorder("=")
     except TypeError:
@@ -148,37 +149,25 @@ def numbers_equal_to_missing(mark: Any, numbers: np.dtype[Any], values: np.dtype
     return []
 
 
-def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of the packing that the attributes of a variable describe; None if they describe none."""
-    stored = known_type(dtype, "the stored data type")
-    scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
-    sign = attributes.get("_Unsigned")
-    if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
-        sign = np.ravel(sign)[0]
-    unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
-    if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
-        unsigned = None
-    numbers = number_dtype(stored, unsigned)
-    absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
-    marks = {
-        name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
-        for name, value in absent.items()
-    }
-    masked = any(marks.values())
-    # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
-    # of the stored numbers alone; for integers it drops them.
-    only_nan = bool(absent) and not masked and stored.kind == "f"
-    if scale is None and offset is None and unsigned is None and not masked:
-        return None
-    values = stored if only_nan else value_type(numbers, scale, offset, masked)
-    missing: list[Number] = []
-    for name, listed in marks.items():
-        for mark in listed:
-            if name == "_FillValue" and unsigned is not None:
-                mark = unsigned_fill_value(mark, stored, numbers)
-            missing += numbers_equal_to_missing(mark, numbers, values)
-    factors = {"scale": scale, "offset": offset}
-    return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
+def bits_of(factor: Number | None) -> int:
+    """The bits of a scale or offset, filled up with zeros, as a 64-bit integer; 0 if there is none."""
+    if factor is None:
+        return 0
+    bits = int.from_bytes(factor.tobytes(), sys.byteorder)
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+class PackingKind(NamedTuple):
+    """What packings have in common that differ only in the numbers that are their scale and offset."""
+
+    stored: np.dtype[Any]
+    missing: tuple[Number, ...]
+    unsigned: bool | None
+    values: np.dtype[Any]
+    scale_type: np.dtype[Any] | None
+    offset_type: np.dtype[Any] | None
+    missing_bytes: bytes
+    """The missing values once more: 0.0 and -0.0 are two numbers, and equal."""
 
 
 type Values = np.ndarray[Any, Any]
@@ -290,24 +279,58 @@ class Packing:
         Packing('int8', scale=float32(0.5), unsigned=True, values='float32')
         >>> Packing.from_attributes("int8", {"units": "K"})
         """
-        arguments = arguments_of_attributes(dtype, attributes)
-        return None if arguments is None else cls(**arguments)
+        stored = known_type(dtype, "the stored data type")
+        scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
+        sign = attributes.get("_Unsigned")
+        if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
+            sign = np.ravel(sign)[0]
+        unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
+        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+            unsigned = None
+        numbers = number_dtype(stored, unsigned)
+        absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
+        marks = {
+            name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
+            for name, value in absent.items()
+        }
+        masked = any(marks.values())
+        # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
+        # of the stored numbers alone; for integers it drops them.
+        only_nan = bool(absent) and not masked and stored.kind == "f"
+        if scale is None and offset is None and unsigned is None and not masked:
+            return None
+        values = stored if only_nan else value_type(numbers, scale, offset, masked)
+        missing: list[Number] = []
+        for name, listed in marks.items():
+            for mark in listed:
+                if name == "_FillValue" and unsigned is not None:
+                    mark = unsigned_fill_value(mark, stored, numbers)
+                missing += numbers_equal_to_missing(mark, numbers, values)
+        return cls(stored, scale=scale, offset=offset, missing=missing, unsigned=unsigned, values=values)
 
-    def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
-        """This packing with another scale and offset of the same types, without checking them again.
+    @classmethod
+    def of(cls, kind: PackingKind, scale: Number | None, offset: Number | None) -> Self:
+        """The packing of a kind with this scale and offset, without checking them again.
 
-        >>> Packing("int16", scale=0.5).with_factors(np.float64(0.25), None)
+        >>> Packing.of(Packing("int16", scale=0.5).kind, np.float64(0.25), None)
         Packing('int16', scale=float64(0.25), values='float64')
         """
-        other = object.__new__(type(self))
-        vars(other).update(self._kind, scale=scale, offset=offset)
-        return other
+        packing = object.__new__(cls)
+        vars(packing).update(zip(PackingKind._fields[:4], kind, strict=False), scale=scale, offset=offset)
+        return packing
 
-    @cached_property
-    def _kind(self) -> dict[str, Any]:
-        """What this packing shares with those of other scales and offsets, computed once for all."""
-        names = ("stored", "missing", "unsigned", "values", "numbers", "_compares_numbers")
-        return {name: getattr(self, name) for name in names}
+    @property
+    def kind(self) -> PackingKind:
+        """What it has in common with packings that only have other numbers as scale and offset.
+
+        >>> Packing("int16", scale=0.5).kind == Packing("int16", scale=0.25).kind
+        True
+        """
+        scale, offset = (None if factor is None else factor.dtype for factor in (self.scale, self.offset))
+        missing_bytes = b"".join(mark.tobytes() for mark in self.missing)
+        return PackingKind(
+            self.stored, self.missing, self.unsigned, self.values, scale, offset, missing_bytes
+        )
 
     def without_missing(self) -> Packing:
         """This packing without missing values: every number means a value.
@@ -495,24 +518,15 @@ class Packing:
         raise error
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        # By their bits: 0.5 computes differently as float32 and as float64, and so do 0.0 and -0.0.
-        factors = [None if f is None else (f.dtype, f.tobytes()) for f in (self.scale, self.offset)]
-        marks = tuple(mark.tobytes() for mark in self.missing)
-        return self.stored, self.unsigned, self.values, *factors, marks
+    def key(self) -> tuple[PackingKind, int, int]:
+        """The kind, and the bits of scale and offset: 0.0 and -0.0 are two numbers."""
+        return self.kind, bits_of(self.scale), bits_of(self.offset)
 
     def __eq__(self, other: object) -> bool:
-        return self._key == other._key if isinstance(other, Packing) else NotImplemented
+        return self.key == other.key if isinstance(other, Packing) else NotImplemented
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self._kind, "scale": self.scale, "offset": self.offset}  # a hash differs between processes
+        return hash(self.key)
 
     def __repr__(self) -> str:
         parts = [repr(self.stored.name)]

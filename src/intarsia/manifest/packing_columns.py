@@ -7,11 +7,10 @@ Archives pack every file with its own scale and offset, and are equal in everyth
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -19,7 +18,16 @@ from msgspec import Meta, Struct
 
 from intarsia.errors import PackingError
 from intarsia.manifest.data_types import is_nullable, type_text, values_dtype
-from intarsia.manifest.packing import SUPPORTED_DTYPES, Number, Packing, cast_exactly, number_dtype
+from intarsia.manifest.packing import (
+    SUPPORTED_DTYPES,
+    Number,
+    Packing,
+    PackingKind,
+    TypeName,
+    bits_of,
+    cast_exactly,
+    number_dtype,
+)
 from intarsia.manifest.region_table import MAX_REGIONS, NONE, Ints, LazyColumns
 from intarsia.manifest.typed_json import decode
 
@@ -43,21 +51,16 @@ class Packings(LazyColumns):
     (2, 1)
     """
 
-    kinds: tuple[Packing, ...]
-    """One packing of each kind: it says everything but the values of scale and offset."""
+    kinds: tuple[PackingKind, ...]
+    """What packings have in common, each once."""
 
-    kind: Ints
-    """Position in the list of kinds; shape (packings,)."""
-
-    scale: Ints
-    """The bits of every scale; 0 if its kind has none."""
-
-    offset: Ints
-    """The bits of every offset."""
+    rows: Ints
+    """For every packing the position of its kind, and the bits of scale and offset (0 if its kind has none);
+    shape (packings, 3)."""
 
     def __len__(self) -> int:
         count: int | None = vars(self).get("_count")
-        return len(self.kind) if count is None else count
+        return len(self.rows) if count is None else count
 
     def __iter__(self) -> Iterator[Packing]:
         return iter(self.some(np.arange(len(self))))
@@ -73,26 +76,31 @@ class Packings(LazyColumns):
         [0.25, 0.5, 0.25]
         """
         packings: dict[int, Packing] = {}
-        kinds = self.kind[numbers]
-        for number in np.unique(kinds).tolist():
-            kind, rows = self.kinds[number], np.flatnonzero(kinds == number)
-            scales, offsets = (column[numbers[rows]] for column in (self.scale, self.offset))
-            factors = zip(_numbers(scales, kind.scale), _numbers(offsets, kind.offset), strict=True)
-            packings.update(zip(rows.tolist(), (kind.with_factors(*each) for each in factors), strict=True))
-        return [packings[row] for row in range(numbers.size)]
+        rows = self.rows[numbers]
+        for number in np.unique(rows[:, 0]).tolist():
+            kind, places = self.kinds[number], np.flatnonzero(rows[:, 0] == number)
+            scales = _numbers(rows[places, 1], kind.scale_type)
+            offsets = _numbers(rows[places, 2], kind.offset_type)
+            for place, scale, offset in zip(places.tolist(), scales, offsets, strict=True):
+                packings[place] = Packing.of(kind, scale, offset)
+        return [packings[place] for place in range(len(rows))]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Packings) or self.kinds != other.kinds:
             return False
-        return np.array_equal(self.columns(len(self)), other.columns(len(other)))
+        return np.array_equal(self.rows, other.rows)
 
     __hash__ = None  # type: ignore[assignment]  # its columns are arrays
 
+    @property
+    def kind(self) -> Ints:
+        """The position of every packing's kind."""
+        return self.rows[:, 0]
+
     @cached_property
-    def keys(self) -> tuple[tuple[Packing, int, int], ...]:
+    def keys(self) -> tuple[tuple[PackingKind, int, int], ...]:
         """A key for every packing that distinguishes it from others, including those of other arrays."""
-        columns = zip(self.kind.tolist(), self.scale.tolist(), self.offset.tolist(), strict=True)
-        return tuple((self.kinds[kind], scale, offset) for kind, scale, offset in columns)
+        return tuple((self.kinds[kind], scale, offset) for kind, scale, offset in self.rows.tolist())
 
     def with_(self, more: Iterable[Packing | None]) -> tuple[Packings, list[int]]:
         """These packings and some more, and the numbers of those; equal packings stay one.
@@ -100,38 +108,24 @@ class Packings(LazyColumns):
         >>> NO_PACKINGS.with_([None, Packing("int8")])[1]
         [-1, 0]
         """
-        keys = list(self.keys)
-        numbers_by_key: dict[Any, int] = {}
-        for i, key in enumerate(keys):  # of two that are equal, the first
-            numbers_by_key.setdefault(key, i)
-        kinds: dict[tuple[Any, ...], Packing] = {}
-        numbers = []
-        for packing in more:
-            if packing is None:
-                numbers.append(NONE)
-                continue
-            shared = packing.stored, packing.unsigned, packing.values, packing.missing
-            of_kind = (*shared, type(packing.scale), type(packing.offset))
-            if of_kind not in kinds:
-                kinds[of_kind] = packing.with_factors(_zero(packing.scale), _zero(packing.offset))
-            key = kinds[of_kind], _bits(packing.scale), _bits(packing.offset)
-            if key not in numbers_by_key:
-                numbers_by_key[key] = len(keys)
-                keys.append(key)
-            numbers.append(numbers_by_key[key])
-        return self if len(keys) == len(self) else _of(keys), numbers
+        keys = [None if packing is None else packing.key for packing in more]
+        numbers: dict[Any, int] = {None: NONE}
+        for i, key in enumerate(self.keys):  # of two that are equal, the first
+            numbers.setdefault(key, i)
+        new = dict.fromkeys([key for key in keys if key is not None and key not in numbers])
+        numbers.update(zip(new, count(len(self))))
+        return _of([*self.keys, *new]) if new else self, [numbers[key] for key in keys]
 
     def select(self, numbers: Ints) -> Packings:
         """A selection of the packings."""
-        used, kind = np.unique(self.kind[numbers], return_inverse=True)
-        kinds = tuple([self.kinds[i] for i in used.tolist()])
-        return Packings(kinds, kind.reshape(-1), self.scale[numbers], self.offset[numbers])
+        rows = self.rows[numbers]
+        used, kind = np.unique(rows[:, 0], return_inverse=True)
+        rows[:, 0] = kind.reshape(-1)
+        return Packings(tuple([self.kinds[i] for i in used.tolist()]), rows)
 
     def columns(self, rows: int) -> Ints:
         """Kind, scale and offset side by side, filled up to a number of rows with zeros."""
-        columns = np.zeros((rows, 3), dtype=np.int64)
-        columns[: len(self)] = np.stack([self.kind, self.scale, self.offset], axis=1)
-        return columns
+        return np.pad(self.rows, ((0, rows - len(self)), (0, 0)))
 
     def to_json(self, *, in_table: bool = False) -> dict[str, Any]:
         """The packings as they are in the manifest; without the columns if those are in a table.
@@ -146,12 +140,10 @@ class Packings(LazyColumns):
         if in_table:
             return {"kinds": kinds, "count": len(self)}
         listed: dict[str, Any] = {"kinds": kinds, "kind": self.kind.tolist()}
-        for name in FACTORS:
-            sizes = [_itemsize(getattr(kind, name)) for kind in self.kinds]
-            listed[name] = [
-                _hexadecimal(bits, sizes[kind]) if sizes[kind] else None
-                for kind, bits in zip(listed["kind"], getattr(self, name).tolist(), strict=True)
-            ]
+        for column, name in enumerate(FACTORS, 1):
+            types = [getattr(kind, f"{name}_type") for kind in self.kinds]
+            rows = self.rows[:, (0, column)].tolist()
+            listed[name] = [_hexadecimal(bits, types[kind]) for kind, bits in rows]
         return listed
 
     @classmethod
@@ -167,10 +159,10 @@ class Packings(LazyColumns):
         if table is None:
             listed: ListedPackings = decode(document, ListedPackings, PackingError)
             kinds = _parse_kinds(listed.kinds)
-            packings = cls(kinds, *_parse_columns(listed, kinds))
+            packings = cls(kinds, _parse_rows(listed, kinds))
         else:
             kinds, count = _parse_description(document, len(table))
-            packings = cls(kinds, *np.ascontiguousarray(table[:count].T))
+            packings = cls(kinds, table[:count])
         packings._check()
         return packings
 
@@ -193,61 +185,38 @@ class Packings(LazyColumns):
         outside = np.flatnonzero((self.kind < 0) | (self.kind >= len(self.kinds)))
         if outside.size:
             raise PackingError(f"kind: row {outside[0]} refers past the list of {len(self.kinds)} kinds")
-        order = np.argsort(self.kind, kind="stable")
-        used, first = np.unique(self.kind[order], return_index=True)
-        if used.size < len(self.kinds):
-            unused = min(set(range(len(self.kinds))) - set(used.tolist()))
-            raise PackingError(f"kinds[{unused}]: no packing has this kind")
-        for kind, rows in zip(self.kinds, np.split(order, first[1:]), strict=True):
-            for name in FACTORS:
-                dtype = _type(getattr(kind, name))
-                bits = getattr(self, name)[rows].view(np.uint64)
-                wide = bits >> (8 * dtype.itemsize) if dtype is not None and dtype.itemsize < 8 else 0 * bits
-                bad = wide != 0 if dtype is not None else bits != 0
-                if dtype is not None:
-                    bad |= ~np.isfinite(bits.astype(f"u{dtype.itemsize}").view(dtype))
+        unused = np.flatnonzero(np.bincount(self.kind, minlength=len(self.kinds)) == 0)
+        if unused.size:
+            raise PackingError(f"kinds[{unused[0]}]: no packing has this kind")
+        for column, name in enumerate(FACTORS, 1):
+            types = [str(getattr(kind, f"{name}_type")) for kind in self.kinds]
+            distinct, number_of_kind = np.unique(types, return_inverse=True)
+            for number, dtype in enumerate(distinct.tolist()):
+                rows = np.flatnonzero(number_of_kind[self.kind] == number)
+                bits, what = self.rows[rows, column].view(np.uint64), "nothing"
+                bad = bits != 0
+                if dtype != "None":
+                    numbers, what = bits.astype(f"u{np.dtype(dtype).itemsize}"), f"a finite {dtype}"
+                    bad = (numbers != bits) | ~np.isfinite(numbers.view(dtype))
                 if bad.any():
-                    what = "nothing" if dtype is None else f"a finite {dtype}"
                     raise PackingError(f"{name}: row {rows[np.argmax(bad)]} does not hold the bits of {what}")
 
 
-def _of(keys: Sequence[tuple[Packing, int, int]]) -> Packings:
+def _of(keys: Sequence[tuple[PackingKind, int, int]]) -> Packings:
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(kind for kind, *_ in keys))}
     rows = [(kinds[kind], scale, offset) for kind, scale, offset in keys]
-    return Packings(tuple(kinds), *np.array(rows, dtype=np.int64).reshape(len(rows), 3).T.copy())
+    return Packings(tuple(kinds), np.array(rows, dtype=np.int64).reshape(len(rows), 3))
 
 
-def _zero(factor: Any) -> Any:
-    """The scale or offset in the one packing that represents its kind."""
-    return None if factor is None else factor.dtype.type(0)
-
-
-def _type(factor: Any) -> np.dtype[Any] | None:
-    return None if factor is None else factor.dtype
-
-
-def _itemsize(factor: Any) -> int:
-    return 0 if factor is None else int(factor.dtype.itemsize)
-
-
-def _hexadecimal(bits: int, itemsize: int) -> str:
+def _hexadecimal(bits: int, dtype: np.dtype[Any] | None) -> str | None:
     """The bytes of a number as Zarr writes those of a float: most significant first."""
-    return f"0x{bits & 0xFFFFFFFFFFFFFFFF:0{2 * itemsize}x}"
+    return None if dtype is None else f"0x{bits & 0xFFFFFFFFFFFFFFFF:0{2 * dtype.itemsize}x}"
 
 
-def _bits(factor: Any) -> int:
-    """The bits of a number, filled up with zeros, as a 64-bit integer."""
-    if factor is None:
-        return 0
-    bits = int.from_bytes(factor.tobytes(), sys.byteorder)
-    return bits - (1 << 64) if bits >> 63 else bits
-
-
-def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
-    """The numbers with these bits, in the type of another one."""
-    if factor is None:
+def _numbers(bits: Ints, dtype: np.dtype[Any] | None) -> Iterable[Any]:
+    """The numbers of a type with these bits."""
+    if dtype is None:
         return repeat(None, bits.size)
-    dtype = factor.dtype
     numbers: Iterable[Any] = bits.view(np.uint64).astype(f"u{dtype.itemsize}").view(dtype)
     return numbers
 
@@ -255,12 +224,12 @@ def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
 class KindDocument(Struct, forbid_unknown_fields=True):
     """What packings of one kind share; of scale and offset only the types."""
 
-    stored: str
+    stored: TypeName
     unsigned: bool | None
-    values: str
+    values: TypeName
     missing: Annotated[list[int | str], Meta(max_length=MAX_MISSING)]
-    scale: str | None
-    offset: str | None
+    scale: TypeName | None
+    offset: TypeName | None
 
 
 class ListedPackings(Struct, forbid_unknown_fields=True):
@@ -279,14 +248,14 @@ class PackingsInTable(Struct, forbid_unknown_fields=True):
     count: int
 
 
-def _parse_description(document: object, most: int) -> tuple[tuple[Packing, ...], int]:
+def _parse_description(document: object, most: int) -> tuple[tuple[PackingKind, ...], int]:
     parsed: PackingsInTable = decode(document, PackingsInTable, PackingError)
     if not 0 < parsed.count <= most:
         raise PackingError(f"count: {parsed.count} is not a number from 1 to {most}")
     return _parse_kinds(parsed.kinds), parsed.count
 
 
-def _parse_kinds(documents: list[KindDocument]) -> tuple[Packing, ...]:
+def _parse_kinds(documents: list[KindDocument]) -> tuple[PackingKind, ...]:
     kinds = []
     for i, document in enumerate(documents):
         try:
@@ -298,22 +267,19 @@ def _parse_kinds(documents: list[KindDocument]) -> tuple[Packing, ...]:
     return tuple(kinds)
 
 
-def _parse_kind(document: KindDocument) -> Packing:
-    types = {}
-    for name in ("stored", "values", *FACTORS):
-        type_name = getattr(document, name)
-        if type_name is not None and type_name not in SUPPORTED_DTYPES:
-            raise PackingError(f"{name}: {type_name!r:.200} is not one of {', '.join(SUPPORTED_DTYPES)}")
-        types[name] = SUPPORTED_DTYPES.get(type_name)
+def _parse_kind(document: KindDocument) -> PackingKind:
     stored = SUPPORTED_DTYPES[document.stored]
     if stored.kind != {None: stored.kind, True: "i", False: "u"}[document.unsigned]:
         raise PackingError(f"unsigned: {document.unsigned!r} means nothing for {stored}")
     numbers = number_dtype(stored, document.unsigned)
     marks = [_parse_mark(mark, numbers) for mark in document.missing]
-    factors = {name: None if (dtype := types[name]) is None else dtype.type(0) for name in FACTORS}
     missing = np.array(marks, dtype=numbers) if marks else ()
-    values = types["values"]
-    return Packing(stored, missing=missing, unsigned=document.unsigned, values=values, **factors)
+    zeros = {
+        name: None if (factor := getattr(document, name)) is None else SUPPORTED_DTYPES[factor].type(0)
+        for name in FACTORS
+    }
+    packing = Packing(stored, missing=missing, unsigned=document.unsigned, values=document.values, **zeros)
+    return packing.kind
 
 
 def _parse_mark(mark: int | str, numbers: np.dtype[Any]) -> Number:
@@ -323,52 +289,57 @@ def _parse_mark(mark: int | str, numbers: np.dtype[Any]) -> Number:
             raise PackingError(f"missing: {mark!r:.200} is not an integer")
         return cast_exactly(mark, numbers)
     number: Number
-    (number,) = _numbers(np.array([_parse_bits(mark, numbers.itemsize, "missing:")]), numbers.type(0))
+    (number,) = _numbers(np.array([_parse_bits(mark, numbers, "missing:")]), numbers)
     if np.isnan(number):
         raise PackingError("missing: NaN is missing anyway")
     return number
 
 
-def _parse_bits(text: Any, itemsize: int, what: str) -> int:
-    """The bits of a number of this size, as a 64-bit integer; 0 if there is none."""
-    if not itemsize:
+def _parse_bits(text: Any, dtype: np.dtype[Any] | None, what: str) -> int:
+    """The bits of a number of this type, as a 64-bit integer; 0 if there is none."""
+    if dtype is None:
         if text is not None:
             raise PackingError(f"{what} {text!r:.200}, not null")
         return 0
-    if not isinstance(text, str) or len(text) != 2 + 2 * itemsize or not HEXADECIMAL.fullmatch(text):
-        raise PackingError(f"{what} {text!r:.200}, not 0x and {2 * itemsize} hexadecimal digits")
+    digits = 2 * dtype.itemsize
+    if not isinstance(text, str) or len(text) != 2 + digits or not HEXADECIMAL.fullmatch(text):
+        raise PackingError(f"{what} {text!r:.200}, not 0x and {digits} hexadecimal digits")
     bits = int(text, 16)
     return bits - (1 << 64) if bits >> 63 else bits
 
 
-def _kind_to_json(kind: Packing) -> dict[str, Any]:
-    types = {name: None if (factor := getattr(kind, name)) is None else factor.dtype.name for name in FACTORS}
-    marks = [
-        mark.item() if mark.dtype.kind in "iu" else _hexadecimal(_bits(mark), mark.dtype.itemsize)
-        for mark in kind.missing
-    ]
-    fields = {"stored": kind.stored.name, "unsigned": kind.unsigned, "values": kind.values.name}
-    return {**fields, "missing": marks, **types}
+def _kind_to_json(kind: PackingKind) -> dict[str, Any]:
+    return {
+        "stored": kind.stored.name,
+        "unsigned": kind.unsigned,
+        "values": kind.values.name,
+        "missing": [
+            mark.item() if mark.dtype.kind in "iu" else _hexadecimal(bits_of(mark), mark.dtype)
+            for mark in kind.missing
+        ],
+        "scale": None if kind.scale_type is None else kind.scale_type.name,
+        "offset": None if kind.offset_type is None else kind.offset_type.name,
+    }
 
 
-def _parse_columns(document: ListedPackings, kinds: tuple[Packing, ...]) -> Iterator[Ints]:
+def _parse_rows(document: ListedPackings, kinds: tuple[PackingKind, ...]) -> Ints:
     kind = document.kind
     if not all(0 <= k < len(kinds) for k in kind):
         raise PackingError(f"kind: it refers past the list of {len(kinds)} kinds")
-    yield np.array(kind, dtype=np.int64)
+    columns = [kind]
     for name in FACTORS:
         listed = getattr(document, name)
         if len(listed) != len(kind):
             raise PackingError(
                 f"{name}: expected a list of {len(kind)} strings or nulls, as many as kind has"
             )
-        sizes = [_itemsize(getattr(one, name)) for one in kinds]
+        types = [getattr(one, f"{name}_type") for one in kinds]
         rows = enumerate(zip(kind, listed, strict=True))
-        bits = [_parse_bits(text, sizes[k], f"{name}: row {row} holds") for row, (k, text) in rows]
-        yield np.array(bits, dtype=np.int64)
+        columns.append([_parse_bits(text, types[k], f"{name}: row {row} holds") for row, (k, text) in rows])
+    return np.array(columns, dtype=np.int64).T.copy()
 
 
-NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))
+NO_PACKINGS = Packings((), np.zeros((0, 3), dtype=np.int64))
 
 
 def parse_packing(manifest: Manifest, packing: Packing | Mapping[str, Any] | None) -> Packing | None:
@@ -424,7 +395,7 @@ def choose_packing(manifest: Manifest, packing: PackingChoice) -> dict[str, Any]
     return {"packing": parse_packing(manifest, packing)}
 
 
-def can_hold(manifest: Manifest, packing: Packing) -> bool:
+def can_hold(manifest: Manifest, packing: Packing | PackingKind) -> bool:
     """Whether the array can hold all values of a packing; arrays with nulls take no packings."""
     own, values = values_dtype(manifest.data_type), packing.values
     # NumPy calls conversions of 64-bit integers to floats, and of numbers to texts, safe; they are not.

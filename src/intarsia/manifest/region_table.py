@@ -449,7 +449,3 @@ def runs_along(axis: int, start: Ints, stop: Ints, *alike: Ints) -> tuple[Ints, 
     breaks = np.flatnonzero(ends_here)
     whole = np.arange(min(len(order), 1))
     return order, np.append(whole, breaks + 1), np.append(breaks, whole + len(order) - 1)
-
-
-NO_REGIONS = RegionTable.from_rows([], 0)
-"""The replicas of an array that is stored once."""

@@ -116,20 +116,20 @@ def extend_table(
     numbers = np.unique(last.packing[last.packing != NONE])
     if numbers.size:
         stored = np.asarray(table.oindex[numbers, slice(own, width)])
-        packings = Packings(stored_packings.kinds, *np.ascontiguousarray(stored.T))
+        packings = Packings(stored_packings.kinds, stored)
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
-    part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
-    fresh, names, packings, views = part.rows_for(new)
+    part = replace(whole, regions_and_replicas=last, packings=packings)
+    part, fresh = part.including(new)
+    packings, views = part.packings, part.views
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
     regions = last.concat(fresh).merge_neighbours(axis)
-    part = replace(part, shape=shape)
-    part = part.changed(regions=regions, members=names, packings=packings, views=views)
-    part.check()
+    part.changed(regions=regions, shape=shape).check()
     kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
-    added = packings.select(np.arange(len(numbers), len(packings)))
-    packing_count = len(stored_packings) + len(added)
+    factors = packings.rows[len(numbers) :].copy()
+    factors[:, 0] = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)[factors[:, 0]]
+    packing_count = len(stored_packings) + len(factors)
     numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])
     columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
     # A region is known by its start: one that is in the table already may be longer now.
@@ -138,8 +138,6 @@ def extend_table(
     places = [known[start] if start in known else next(after) for start in map(tuple, regions.start.tolist())]
     block = np.concatenate([block, np.zeros((len(regions) - len(known), width), dtype=np.int64)])
     block[places, :own] = columns
-    kind = np.array([kinds.index(kind) for kind in added.kinds], dtype=np.int64)[added.kind]
-    factors = np.stack([kind, added.scale, added.offset], axis=1)
     # A packing may belong to a row before the chunk.
     earlier = max(0, min(first - len(stored_packings), len(factors)))
     if len(factors) > earlier:
@@ -148,7 +146,7 @@ def extend_table(
     table[first:] = block
     if earlier:
         table[len(stored_packings) : len(stored_packings) + earlier, own:] = factors[:earlier]
-    changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
+    changes: dict[str, Any] = {"shape": list(shape), "members": list(part.members)}
     if packing_count:
         described = replace(packings, kinds=kinds).to_json(in_table=True)
         changes["packings"] = described | {"count": packing_count}

@@ -197,7 +197,7 @@ class Upload:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
         logical, path = first.logical, first.logical.group.path
         node, fork, member = node_at(session, path), None, None
-        uploaded = Reservation(logical, first.origin)
+        uploaded = Reservation(logical, first.data.start)
         if first.new_chunks_shape is not None:
             fork = session.fork()
             uploaded.logical = group_in_fork(logical, fork)
@@ -332,6 +332,6 @@ def recode(
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds)
         encoding = recode_encoding(LogicalArray(logical), box, codecs, chunks, shards, packing)
-        return box, partial(reserve_recode, boxes=[box], encoding=encoding)
+        return box, partial(reserve_recode, box=box, encoding=encoding)
 
     return commit_with_retries(commit, partial(Upload.copy, commit, path, plan, client, progress))

@@ -234,7 +234,7 @@ def _due_steps(logical: LogicalArrayHandle) -> Iterator[tuple[MaintenanceStep, C
     policy, manifest, path = Policy.of(logical), logical.manifest, logical.group.path
     if policy.recode is not None:
         for box in _regions_due_for_recoding(logical, policy.recode):
-            reserve: Reserve = partial(reserve_recode, boxes=[box], encoding=policy.recode.encoding)
+            reserve: Reserve = partial(reserve_recode, box=box, encoding=policy.recode.encoding)
             yield MaintenanceStep(path, "recode", 0, manifest.elements(box).bounds), (box, reserve)
     for replica in policy.replicas:
         for missing in missing_boxes(manifest, replica, least=replica.after):

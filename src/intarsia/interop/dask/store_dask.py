@@ -236,5 +236,5 @@ class _DeferredAppend:
         group = open_group(fork_of(store).store, reservation.logical.group.path, "r")
         stored = to_dask(LogicalArray(LogicalArrayHandle(group, manifest)))
         head = [] if self.head is None else [da.from_array(to_user_array(self.head), name=False)]
-        first = plan.old_length + sum(part.shape[axis] for part in head)
+        first = plan.data.start[axis] + sum(part.shape[axis] for part in head)
         return da.concatenate([*head, stored[(slice(None),) * axis + (slice(first, None),)]], axis=axis)
