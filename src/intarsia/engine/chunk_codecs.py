@@ -19,7 +19,15 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs
+from intarsia._compat import (
+    ArraySpec,
+    ChunkTransform,
+    chunk_is_empty,
+    codec_supports_sync,
+    decode_by,
+    resolve_aa_specs,
+    stages,
+)
 from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
@@ -78,11 +86,11 @@ class Decoder:
     """The codec chain of one member, for reading."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
-        # Raises TypeError if a codec has no synchronous form.
-        chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
-        self._array_codecs, self._serializer, after = chain.stages
+        self._array_codecs, self._serializer, after = stages(without_copies(codecs))
+        self.is_synchronous = all(map(codec_supports_sync, codecs))
+        """Whether no codec needs an event loop."""
         self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
@@ -206,10 +214,10 @@ class Decoder:
         else:
             peeled = self._peeled(encoded)
             check_count(self._serializer, peeled, prod(self.stored_shape))
-            array = self._serializer._decode_sync(peeled, self._spec)
+            array = decode_by(self._serializer, peeled, self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
             try:
-                array = codec._decode_sync(array, spec)
+                array = decode_by(codec, array, spec)
             except BaseException as error:
                 if not has_panicked(error):
                     raise

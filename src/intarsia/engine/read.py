@@ -31,7 +31,7 @@ from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
-from intarsia.engine.zarr_fallback import find_failing_chunk, read_part_by_zarr
+from intarsia.engine.zarr_fallback import read_part_by_zarr
 from intarsia.errors import IntarsiaError, ReadError, no_thread
 from intarsia.manifest.data_types import Values, allocate
 from intarsia.manifest.packing_columns import Packings
@@ -124,6 +124,8 @@ class Read:
         for work in self.chunk_plans:
             work.out = work.part.onto(self._out)
             if work.chunks.size > work.present.size:
+                if work.source.refuses_missing:
+                    raise self._failure_at(work, int(np.argmin(work.nbytes)), _not_stored())
                 _fill_missing(work)
             if self._cache is not None:
                 self._cache.place(work)
@@ -297,6 +299,8 @@ class Read:
             for position, (target, inside), packing in zip(*each, strict=True):
                 encoded = next(arriving)
                 if encoded is None:
+                    if source.refuses_missing:
+                        raise _not_stored()
                     out[target] = work.fill_value(packing)
                     work.missing.append(position)
                 elif kept is None and not decoder.asks_for_index:
@@ -319,13 +323,9 @@ class Read:
         for part, source in self.by_zarr:
             packing, points = state.packing_of(part.row), request.axes is None
             try:
-                read_part_by_zarr(
-                    source, part, self._out, points=points, window=self._config.window, packing=packing
-                )
+                read_part_by_zarr(source, part, self._out, points=points, packing=packing)
             except Exception as error:
-                raise self._failure(
-                    part.row, source, find_failing_chunk(source, part, points=points), error
-                ) from error
+                raise self._failure(part.row, source, None, error) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
         return self._out.reshape(request.shape), incomplete, None
@@ -374,6 +374,10 @@ def _fill_missing(work: ChunkPlan) -> None:
     absent = np.flatnonzero(work.nbytes < 0)
     for (target, _), own in zip(work.placements(absent), work.packings(absent), strict=True):
         out[target] = work.fill_value(own)
+
+
+def _not_stored() -> FileNotFoundError:
+    return FileNotFoundError("it is not stored, and read_missing_chunks=False refuses to fill it")
 
 
 @cache
