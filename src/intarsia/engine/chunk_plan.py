@@ -213,12 +213,11 @@ class ChunkPlan:
 
     def spans(self, positions: Ints) -> ByteRanges:
         """The bytes of these chunks."""
-        request = None if self.request is None else self.request[positions]
         within = None if self.inner is None else self.inner[1][positions]
         if self.locations is None:
-            return ByteRanges(self.source, self.object_index[positions], request=request, within=within)
+            return ByteRanges(self.source, self.object_index[positions], within=within)
         object_index, start, nbytes = (column[positions] for column in self.locations)
-        return ByteRanges(self.source, object_index, start, nbytes, request, within)
+        return ByteRanges(self.source, object_index, start, nbytes, within)
 
     @property
     def object_index(self) -> Ints:

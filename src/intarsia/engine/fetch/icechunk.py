@@ -34,7 +34,6 @@ from intarsia.engine.fetch.byte_ranges import (
     RangeRequests,
     coalesce_ranges,
     coalesce_spans,
-    group_ranges,
 )
 from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
 from intarsia.engine.fetch.local_files import files_in_turn
@@ -463,16 +462,10 @@ class FileRanges(NamedTuple):
             columns.append((owner, *table.places(table.rows(item.object_index), item)))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
-    def coalesce(self, spans: Sequence[ByteRanges], limits: Limits) -> tuple[Ints, RangeRequests]:
-        """The positions of what is read from files, and the requests for it: those that the spans name, if
-        they name any."""
+    def coalesce(self, limits: Limits) -> tuple[Ints, RangeRequests]:
+        """The positions of what is read from files, and the requests for it."""
         own = np.flatnonzero(self.owner >= 0)
-        columns = self.owner[own], self.start[own], self.nbytes[own]
-        numbers = [item.request for item in spans]
-        known = [number for number in numbers if number is not None]
-        if numbers and len(known) == len(numbers):
-            return own, group_ranges(np.concatenate(known)[own], *columns)
-        return own, coalesce_ranges(*columns, limits)
+        return own, coalesce_ranges(self.owner[own], self.start[own], self.nbytes[own], limits)
 
 
 @dataclass(eq=False)
@@ -496,7 +489,7 @@ class _SessionFetcher:
         _, ranges = self._ranges(spans)
         if ranges is None:
             return None
-        own, requests = ranges.coalesce([], self.limits)
+        own, requests = ranges.coalesce(self.limits)
         number = requests.owner.size + np.arange(ranges.owner.size)
         number[own] = requests.request
         return _split(number, spans)
@@ -505,7 +498,7 @@ class _SessionFetcher:
         _, ranges = self._ranges(spans)
         if ranges is None:
             return self._cost_of_others(spans)
-        _, requests = ranges.coalesce(spans, self.limits)
+        _, requests = ranges.coalesce(self.limits)
         owners = zip(spans, _split(ranges.owner, spans), strict=True)
         others = self._cost_of_others([item.select(np.flatnonzero(mine < 0)) for item, mine in owners])
         nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
@@ -572,7 +565,7 @@ class SessionFiles(_SessionFetcher):
 
     def _coalesced(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> Generator[Encoded | None]:
         """Everything that is requested, in order; neighbours in a source file in one go."""
-        positions, requests = ranges.coalesce(spans, FILES)
+        positions, requests = ranges.coalesce(FILES)
         request = np.full(ranges.owner.shape, -1, dtype=np.int64)
         request[positions] = requests.request
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
@@ -623,7 +616,7 @@ class SessionRequests(_SessionFetcher):
         return parts(await self._session.get_all(requests))
 
     async def _get_objects(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> list[Any]:
-        own, requests = ranges.coalesce(spans, self.limits)
+        own, requests = ranges.coalesce(self.limits)
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
         rest = np.flatnonzero(ranges.owner < 0).tolist()

@@ -46,16 +46,13 @@ class ByteRanges(NamedTuple):
     nbytes: Ints | None = None
     """The length of each range; None with whole objects."""
 
-    request: Ints | None = None
-    """For each, the number of its request, if `Fetcher.request_numbers` has given one; otherwise None."""
-
     within: Ints | None = None
     """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
     its first byte. None if bytes of the object itself are meant."""
 
     def select(self, which: Any) -> ByteRanges:
         """Some of them."""
-        columns = self.start, self.nbytes, self.request, self.within
+        columns = self.start, self.nbytes, self.within
         others = (None if column is None else column[which] for column in columns)
         return ByteRanges(self.source, self.object_index[which], *others)
 
