@@ -256,17 +256,16 @@ def write_part(
     work.out = values
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
-        return _written(ChunkWriter(work, threads, config.window, look), threads)
+        return _written(ChunkWriter(work, threads, config.window, look))
     check_store(source.array.store)
     with lock_shards(source, part, points=points):
-        writer = ShardWriter(work, threads, config.window, look, source.shards)
-        return _written(writer, threads)
+        return _written(ShardWriter(work, threads, config.window, look, source.shards))
 
 
-def _written(writer: ChunkWriter, threads: int) -> Document | None:
+def _written(writer: ChunkWriter) -> Document | None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
-        run_in_threads(writer.take, writer.write, threads, give_up=writer.give_up)
+        run_in_threads(writer.take, writer.write, writer.threads, give_up=writer.give_up)
         writer.finish()
     except BaseException as failure:
         writer.give_up(failure)
