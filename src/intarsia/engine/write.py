@@ -7,7 +7,7 @@ and so is a shard. What intarsia does not write itself is left to zarr.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
-from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, plan, touched_chunks
+from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, plan, touched_chunks
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
@@ -37,7 +37,7 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayState, Document
-    from intarsia.engine.request import AxisIndices, Request
+    from intarsia.engine.request import Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
@@ -103,26 +103,12 @@ def written_cells(manifest: Manifest, request: Request) -> list[Box]:
     >>> written_cells(Manifest.empty((8,), (2,), "u1"), parse_selection((8,), [0, 1, 7]))
     [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
     """
-    if request.points is not None:
-        cells = list(touched_chunks(request.points, manifest.chunk_shape, points=True))
-        if len(cells) <= MAX_WRITTEN_BOXES:
-            return [Box(cell, tuple(i + 1 for i in cell)) for cell in cells]
-    elif request.axes is not None:
-        runs = [_runs(axis, c) for axis, c in zip(request.axes, manifest.chunk_shape, strict=True)]
-        if prod(map(len, runs)) <= MAX_WRITTEN_BOXES:
-            return [Box.of(bounds) for bounds in product(*runs)]
-    return [manifest.cells(request.box)]
-
-
-def _runs(axis: AxisIndices, chunk: int) -> list[tuple[int, int]]:
-    """The logical chunks that the indices of an axis are in, as ranges."""
-    touched = chunks_along(axis, chunk)
-    if isinstance(touched, range):
-        return [(touched.start, touched.stop)]
-    cells = np.array(touched)
-    first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
-    last = np.append(first[1:], cells.size) - 1
-    return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]
+    around, points = manifest.cells(request.box), request.points is not None
+    touched = touched_chunks(request.points or request.axes or (), manifest.chunk_shape, points=points)
+    cells = list(islice(touched, MAX_WRITTEN_BOXES + 1))
+    if len(cells) > MAX_WRITTEN_BOXES or len(cells) == prod(around.shape):
+        return [around]
+    return [Box(cell, tuple(i + 1 for i in cell)) for cell in cells]
 
 
 def _write_replicas(
