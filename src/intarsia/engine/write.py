@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from intarsia.engine.request import Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
-    from intarsia.manifest.packing import Packing
 
 
 MAX_SHOWN_REGIONS = 6
@@ -147,40 +146,13 @@ def _for_region(
     try:
         stored = packing.encode(once)
     except PackingError as error:
-        _refuse(state, part, packing, once, error, points=points)
+        region = state.region_text(state.manifest.regions_and_replicas.row(part.row))
+        raise PackingError(f"of the values for region {region}: {error}") from None
     every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
     if not points:
         axes = zip(part.member_selection, chosen.shape, strict=True)
         every = tuple(slice(0, n, 1) if isinstance(s, slice) else np.arange(n) for s, n in axes)
     return replace(part, output_selection=every), np.broadcast_to(stored, chosen.shape)
-
-
-def _refuse(
-    state: ArrayState[Any],
-    part: RegionPart,
-    packing: Packing,
-    values: Values,
-    error: PackingError,
-    *,
-    points: bool,
-) -> NoReturn:
-    """Say which element of the array has a value that the packing of its region cannot hold."""
-    manifest, row, index = (
-        state.manifest,
-        state.manifest.regions_and_replicas.row(part.row),
-        error.index or (),
-    )
-    places = index * len(part.member_selection) if points else index
-    point = tuple(
-        s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
-        for s, i in zip(part.member_selection, places, strict=True)
-    )
-    element = manifest.from_member(row, Box(point, tuple(i + 1 for i in point))).start
-    try:
-        packing.encode(values[index].reshape((1,) * manifest.ndim), element)
-    except PackingError as named:
-        error = named
-    raise PackingError(f"region {state.region_text(row)}: {error}") from None
 
 
 def _check_regions(
