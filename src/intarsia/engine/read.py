@@ -25,7 +25,7 @@ from intarsia.engine.chunk_codecs import TOGETHER_BYTES, Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
-from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher
+from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher, do_all
 from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
 from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
@@ -237,14 +237,10 @@ class Read:
                     await _arrived(pending.arrival)
                 await _elsewhere(self._decode_batch, batch, pending, scratch)
 
-        tasks = [asyncio.ensure_future(take_and_decode()) for _ in range(threads)]
         try:
-            await asyncio.gather(*tasks)
+            await do_all([take_and_decode() for _ in range(threads)])
         except BaseException:
             queue.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     def _decode_batch(self, batch: Batch, pending: PendingBytes, scratch: Scratch) -> None:

@@ -89,17 +89,6 @@ def _with_fields(selection: Any, fields: Fields) -> Any:
     return (*entries, *((fields,) if isinstance(fields, str) else fields))
 
 
-def _basic(selection: Any) -> Any:
-    """A selection of integers and slices."""
-    for entry in selection if isinstance(selection, tuple) else (selection,):
-        if not isinstance(entry, int | np.integer | slice | EllipsisType):
-            raise IndexError(
-                f"a basic selection has integers, slices and at most one ellipsis, not {entry!r}.\n"
-                "  array.oindex and array.vindex take arrays"
-            )
-    return selection
-
-
 def _coordinates(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """The coordinates of points: integers, or arrays of them, for every axis."""
     entries = selection if isinstance(selection, tuple) else (selection,)
@@ -120,14 +109,11 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     try:
         values = np.asarray(values)
     except ValueError:  # a tuple of several things
-        raise IndexError(
-            f"a mask must be one array of the shape {shape} and type bool, not {mask!r}"
-        ) from None
+        values = np.empty(0)
     if values.dtype != bool or values.shape != shape:
         raise IndexError(
             f"a mask must have the shape of the array, {shape}, and type bool; this one is {values.dtype} "
-            "of shape "
-            f"{values.shape}"
+            f"of shape {values.shape}"
         )
     return values
 
@@ -331,7 +317,7 @@ class StoredArray(LazyComputing):
 
         The result is put into `out` if given; of structs, it has only these `fields` if they are named.
         """
-        return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
+        return _into(out, self.read(_with_fields(selection, fields), "basic"))
 
     def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
         """Like `array.oindex[selection]`.
@@ -363,7 +349,7 @@ class StoredArray(LazyComputing):
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
         """Like `array[selection] = value` with integers and slices."""
-        self.write_request(parse_selection(self.shape, _basic(selection), "basic"), value)
+        self.write_request(parse_selection(self.shape, selection, "basic"), value)
 
     def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
         """Like `array.oindex[selection] = value`."""

@@ -10,11 +10,9 @@ the shard meanwhile. Other processes are not kept out: they write through transa
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import batched, chain, count
@@ -40,6 +38,7 @@ from intarsia.engine.fetch.store import (
     Fetcher,
     FileSpan,
     PendingBytes,
+    do_all,
     run_on_event_loop,
 )
 from intarsia.engine.inner_chunks import Shards, shard_positions
@@ -162,7 +161,6 @@ class AsyncWriter:
         self._store, self._look = store, look
         self.stored: Document | None = None
         """The metadata after a batch was stored, if it was read then."""
-        self._running: deque[Future[None]] = deque()
         self._begun: list[Future[None]] = []
         self._lock = threading.Lock()
         self._given_up = False
@@ -173,10 +171,9 @@ class AsyncWriter:
             if self._given_up:
                 return
             self._begun.append(run_on_event_loop(self._set(encoded)))
-            self._running.append(self._begun[-1])
-            waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
-        if waiting is not None:
-            waiting.result()
+            earlier = self._begun[:-BATCHES_STORED_AT_A_TIME][-1:]
+        for storing in earlier:
+            storing.result()
 
     async def _set(self, encoded: Stored) -> None:
         form: Callable[[Encoded], Any] = as_buffer
@@ -184,7 +181,7 @@ class AsyncWriter:
         if isinstance(self._store, IcechunkStore):
             form, opened = as_bytes, self._store.bulk_writer()
         async with opened as store:
-            await _all(
+            await do_all(
                 [
                     store.delete(key) if value is None else store.set(key, form(value))
                     for key, value in encoded
@@ -195,8 +192,8 @@ class AsyncWriter:
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        while self._running:
-            self._running.popleft().result()
+        for storing in self._begun:
+            storing.result()
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
@@ -209,21 +206,6 @@ class AsyncWriter:
     def wait(self) -> None:
         """Wait until everything that has begun is finished."""
         wait(self._begun)
-
-
-async def _all(storing: Sequence[Awaitable[None]]) -> None:
-    """Wait for all of them; if one fails, the others are cancelled, and its error is raised."""
-    if len(storing) == 1:  # a task would cost more than the work
-        await storing[0]
-        return
-    tasks = [asyncio.ensure_future(one) for one in storing]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()

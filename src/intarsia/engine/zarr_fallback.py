@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.manifest.packing import Packing
+    from intarsia.manifest.region_table import Ints
 
 
 class _CheckedChain(ArrayBytesCodec):
@@ -163,25 +164,23 @@ async def _ended(mark: object) -> None:
 
 def _last_of_each(part: RegionPart, shape: tuple[int, ...], points: bool) -> RegionPart:
     """The part without elements that a later one overwrites, as in NumPy; zarr's shards mix up the order."""
-    if points and part.member_selection:
-        coordinates: Any = part.member_selection
-        places: Any = part.output_selection[0]
-        flat = np.ravel_multi_index(coordinates, shape)
-        _, from_end = np.unique(flat[::-1], return_index=True)
-        if from_end.size == flat.size:
-            return part
-        kept = flat.size - 1 - from_end
-        return replace(
-            part, member_selection=tuple(c[kept] for c in coordinates), output_selection=(places[kept],)
+    inside: Any = part.member_selection
+    target: Any = part.output_selection
+    if points and inside:
+        last = _last(np.ravel_multi_index(inside, shape))
+        inside, target = tuple(c[last] for c in inside), (target[0][last],)
+    elif not points:
+        lasts = [
+            ... if isinstance(i, slice) or isinstance(o, slice) else _last(i)
+            for i, o in zip(inside, target, strict=True)
+        ]
+        inside, target = (
+            tuple(s if last is ... else s[last] for s, last in zip(selection, lasts, strict=True))
+            for selection in (inside, target)
         )
-    axes: list[tuple[Any, Any]] = []
-    for inside, target in zip(part.member_selection, part.output_selection, strict=False):
-        if not isinstance(inside, slice) and not isinstance(target, slice):
-            last = np.append(inside[1:] != inside[:-1], True)  # a plan gives indices in ascending order
-            axes.append((inside[last], target[last]))
-        else:
-            axes.append((inside, target))
-    if not axes:
-        return part
-    member_selection, output_selection = zip(*axes, strict=True)
-    return replace(part, member_selection=member_selection, output_selection=output_selection)
+    return replace(part, member_selection=inside, output_selection=target)
+
+
+def _last(indices: Ints) -> Ints:
+    """The position of the last of those that are equal."""
+    return indices.size - 1 - np.unique(indices[::-1], return_index=True)[1]

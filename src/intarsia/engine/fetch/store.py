@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
@@ -214,6 +214,21 @@ def run_on_event_loop[T](work: Coroutine[Any, Any, T]) -> Future[T]:
         work.close()
         raise RuntimeError("a logical array cannot be read from within zarr's own event loop")
     return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+async def do_all(work: Sequence[Awaitable[Any]]) -> None:
+    """Wait for all of it; if some fails, the rest is cancelled, and its error is raised."""
+    if len(work) == 1:  # a task would cost more than the work
+        await work[0]
+        return
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 class LoopFetch:
