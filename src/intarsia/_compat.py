@@ -132,7 +132,6 @@ class _ItemSize:
 
 
 DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
-V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
 get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", _refuse_slots)
@@ -338,11 +337,6 @@ def morton_order_coords(grid: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 def is_regular(grid: Any) -> TypeGuard[RegularChunkGridMetadata]:
     """Whether all chunks of a grid have one shape."""
     return hasattr(grid, "chunk_shape")
-
-
-def has_usual_keys(encoding: Any) -> bool:
-    """Whether the keys of chunks are the numbers of the index, with a separator and perhaps a prefix."""
-    return type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
 
 
 # zarr: the rest

@@ -13,7 +13,7 @@ import zarr
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ArrayV2Metadata, evolve_codecs, has_usual_keys, is_regular
+from intarsia._compat import ArraySpec, ArrayV2Metadata, evolve_codecs, is_regular
 from intarsia.codecs.coding_costs import decode_cost
 from intarsia.codecs.runtime_options import RuntimeOptions, config_of
 from intarsia.display import codecs_text, one_line
@@ -172,15 +172,8 @@ class EngineMember(PreparedMember):
                 f"the metadata of the array {self.path or '/'!r} cannot be right: {one_line(error)}"
             ) from error
         self._codecs, self._chunk_spec = codecs, spec
-        encoding: Any = self.metadata.chunk_key_encoding
-        self._separator: str | None = encoding.separator if has_usual_keys(encoding) else None
-        """The separator of the numbers in chunk keys; None for other kinds of keys."""
         self._prefix = f"{self.path}/" if self.path else ""
-        """The beginning of all keys, up to the numbers if there is a separator."""
-        if self._separator is not None and self.grid:
-            zeros = (0,) * len(self.grid)
-            first = self.metadata.encode_chunk_key(zeros)
-            self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
+        """The beginning of all keys."""
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -221,14 +214,11 @@ class EngineMember(PreparedMember):
 
     def keys(self, object_index: Ints) -> list[str]:
         """The store keys of the chunks, or shards, at these positions in C order."""
-        encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
+        encode, prefix = self.metadata.chunk_key_encoding.encode_chunk_key, self._prefix
         if not self.object_grid:
             return [prefix + encode(())] * object_index.size
         columns = [axis.tolist() for axis in np.unravel_index(object_index, self.object_grid)]
-        if separator is None:
-            return [prefix + encode(index) for index in zip(*columns, strict=True)]
-        texts = [map(str, column) for column in columns]
-        return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
+        return [prefix + encode(index) for index in zip(*columns, strict=True)]
 
 
 type AnyMember = EngineMember | ZarrMember

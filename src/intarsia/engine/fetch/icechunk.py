@@ -161,18 +161,6 @@ class References:
         columns = self.file[own], self.offset[own], self.nbytes[own]
         return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
-    def with_checksums(self, checksums: dict[int, Checksum], sources: ReferencedFiles) -> References:
-        """The same, with the checksums of chunks by position."""
-        file, own = self.file.copy(), np.flatnonzero(self.file >= 0)
-        each = zip(self.object_index[own].tolist(), file[own].tolist(), strict=True)
-        try:
-            named = [(sources.named[number][0], checksums[position]) for position, number in each]
-        except KeyError:
-            return replace(self, checksums_are_known=False)
-        numbers = sources.numbers(named)
-        file[own] = [numbers[each] for each in named]
-        return replace(self, file=file, checksums_are_known=True)
-
     def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
@@ -321,13 +309,24 @@ class IcechunkSession:
 
     def _with_checksums(self, source: EngineMember, table: References) -> References:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
-        array. Unknown ones are left out: Icechunk will check those chunks."""
+        array. If one is unknown, so are all: Icechunk will check those chunks."""
         known = self.checksums(source.path, len(source.object_grid))
         if known is None:
             return replace(table, checksums_are_known=False)
         inside, object_index = _positions(known.chunk, source)
-        found = (known.checksum[row] for row in inside.tolist())
-        return table.with_checksums(dict(zip(object_index.tolist(), found, strict=True)), self.sources)
+        checksum_of = {
+            k: known.checksum[row] for k, row in zip(object_index.tolist(), inside.tolist(), strict=True)
+        }
+        file, own = table.file.copy(), np.flatnonzero(table.file >= 0)
+        chunks, named = table.object_index[own].tolist(), self.sources.named
+        if not checksum_of.keys() >= set(chunks):
+            return replace(table, checksums_are_known=False)
+        each = [
+            (named[number][0], checksum_of[k]) for k, number in zip(chunks, file[own].tolist(), strict=True)
+        ]
+        numbers = self.sources.numbers(each)
+        file[own] = [numbers[one] for one in each]
+        return replace(table, file=file, checksums_are_known=True)
 
     def checksums(self, path: str, ndim: int) -> Checksums | None:
         """The checksums of an array's virtual chunks; None if the files of the repository do not show them:
