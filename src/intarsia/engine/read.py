@@ -32,7 +32,7 @@ from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMe
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
 from intarsia.engine.zarr_fallback import read_part_by_zarr
-from intarsia.errors import IntarsiaError, ReadError, no_thread
+from intarsia.errors import IntarsiaError, ReadError, no_thread, signal_failure
 from intarsia.manifest.data_types import Values, allocate
 from intarsia.manifest.packing_columns import Packings
 from intarsia.parallel import check_store
@@ -75,19 +75,23 @@ def read_state(
 async def read_request_async(
     handle: ArrayHandle[Any], request: Request, config: LogicalConfig, cache: ChunkCache | None = None
 ) -> Values:
-    """The values of a request, in its shape."""
+    """The values of a request, in its shape.
 
-    async def read_state(state: ArrayState[Any]) -> tuple[Values, list[int], None]:
-        read = Read(handle, state, request, config, cache)
-        while True:
-            try:
-                await _elsewhere(read.begin)
-                await read.read_chunks_async()
-                return await _elsewhere(read.finish)
-            except IntarsiaError as error:
-                read.use_other_layer(error)
-
-    return await handle.retry_on_change_async(read_state, _elsewhere)
+    If something fails, or the state may be outdated, one of the threads reads again, as without an event
+    loop: it finds the current state, or another layer, or raises the error.
+    """
+    state = handle.state
+    read = Read(handle, state, request, config, cache)
+    try:
+        await _elsewhere(read.begin)
+        await read.read_chunks_async()
+        values, doubtful, _ = await _elsewhere(read.finish)
+        if not doubtful or await _elsewhere(handle.is_current, state):
+            return values
+    except Exception as error:
+        if signal_failure(error) is not None:
+            raise
+    return await _elsewhere(read_request, handle, request, config, cache)
 
 
 class Read:

@@ -54,17 +54,13 @@ def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
         count, border = -(-length // sizes), lambda i: min(i * sizes, length)
     else:
         count, border = len(sizes), (0, *accumulate(sizes)).__getitem__
-    if isinstance(entry, slice) and entry.step in (None, 1):
-        start, stop, _ = entry.indices(count)
-        if (entry.start or 0) not in range(-count, count):
-            raise IndexError(f"there is no block {entry.start or 0}: the axis has {count}")
-    elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-        start = int(entry) + (count if entry < 0 else 0)
-        stop = start + 1
-        if not 0 <= start < count:
-            raise IndexError(f"there is no block {entry}: the axis has {count}")
-    else:
+    first = (entry.start or 0) if isinstance(entry, slice) and entry.step in (None, 1) else entry
+    if isinstance(first, bool) or not isinstance(first, int | np.integer):
         raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
+    if first not in range(-count, count):
+        raise IndexError(f"there is no block {first}: the axis has {count}")
+    some = entry if isinstance(entry, slice) else slice(first, (int(first) + 1) or None)
+    start, stop, _ = some.indices(count)
     return slice(border(start), border(max(start, stop)))
 
 
@@ -249,7 +245,7 @@ class StoredArray(LazyComputing):
 
         No thread waits for bytes that are on their way. All such reads in a process share as many threads as
         there are cores. These decode chunks, read files, and look up where chunks lie in shards and
-        snapshots.
+        snapshots. If something fails, one of them reads once more.
 
         >>> import asyncio, intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int32")
