@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import batched, chain, count
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -78,55 +78,40 @@ def as_bytes(encoded: Encoded) -> Any:
     return encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
 
 
-class SyncWriter(Protocol):
-    """Stores a value in this thread, or removes it."""
-
-    retains_buffers: bool
-    """Whether the store may hold on to the memory that it is given."""
-
-    def __call__(self, key: str, encoded: Encoded | None) -> None: ...
-
-    def put_pieces(self, key: str, pieces: Pieces) -> None:
-        """Store the pieces as one value."""
-
-
 def store_writer(store: Any) -> SyncWriter | None:
     """How to store values in this thread; None if that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
-        return _Files(store)
-    return _Synchronously(store) if store_supports_sync_io(store) else None
+        return _FileWriter(store)
+    return SyncWriter(store) if store_supports_sync_io(store) else None
 
 
-class _Synchronously:
-    """Puts values into a store that needs no event loop."""
+class SyncWriter:
+    """Puts values into a store that needs no event loop, or removes them."""
 
     def __init__(self, store: Any) -> None:
-        self._store, self.retains_buffers = store, type(store) is not MemoryStore  # that one makes copies
+        self._store = store
+        self.retains_buffers = type(store) not in (MemoryStore, LocalStore)
+        """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
             self._store.delete_sync(key)
         else:
-            self._store.set_sync(key, as_buffer(encoded))
+            self.put_pieces(key, [encoded])
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
-        self(key, b"".join(pieces))
+        """Store the pieces as one value."""
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._store.set_sync(key, as_buffer(whole))
 
 
-class _Files:
+class _FileWriter(SyncWriter):
     """Puts values into files below the root of a store."""
 
-    retains_buffers = False
-
     def __init__(self, store: LocalStore) -> None:
-        self._store, self._root = store, f"{store.root}/"
+        super().__init__(store)
+        self._root = f"{store.root}/"
         self._unique, self._numbers = uuid4().hex, count()
-
-    def __call__(self, key: str, encoded: Encoded | None) -> None:
-        if encoded is None:
-            self._store.delete_sync(key)
-        else:
-            self.put_pieces(key, [as_bytes(encoded)])
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
         path = self._root + key
@@ -134,7 +119,7 @@ class _Files:
         try:
             file = self._create(beside)
             try:
-                write_all(file, pieces)
+                write_all(file, map(as_bytes, pieces))
             finally:
                 os.close(file)
             os.replace(beside, path)
@@ -355,7 +340,7 @@ class ChunkWriter:
                 before = np.full(source.chunk_shape, source.fill_value, dtype=values.dtype)
             before[inside] = values
             values = before
-        if not self._encoder.asks_for_index:
+        if not source.decoder.asks_for_index:
             return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
         with working_on(source.index(chunk)):
             return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
