@@ -243,7 +243,7 @@ def prepare_plain(_folder, _seed):
 
 @quiet
 def prepare_old_texts(_folder, _seed):
-    """Texts in arrays of format 2, which zarr decodes."""
+    """Texts in arrays of format 2."""
     import numcodecs
 
     made = []

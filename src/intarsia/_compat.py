@@ -42,6 +42,7 @@ from zarr.types import JSON, DTypeJSON
 from intarsia.errors import SlotsUnsupportedError, no_thread
 
 try:
+    from zarr.codecs._v2 import V2Codec
     from zarr.core.array_spec import ArrayConfig, ArraySpec
     from zarr.core.codec_pipeline import BatchedCodecPipeline
     from zarr.core.metadata.v2 import ArrayV2Metadata
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
+# V2Codec: the filters and the compressor of an array of format 2, as one codec.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
 # is_pure_fancy_indexing: whether `array[selection]` reads point by point, which drops nulls at the end.
@@ -118,7 +120,6 @@ class _NotFused(BatchedCodecPipeline):
 
 
 DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
-V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
 get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", None)
@@ -200,6 +201,14 @@ def check_sharding() -> None:
 def codec_supports_sync(codec: object) -> bool:
     """Whether a codec may be called without an event loop; codecs around others may depend on these."""
     return isinstance(codec, SupportsSyncCodec) and bool(getattr(codec, "_sync_capable", True))
+
+
+def decode_by(codec: Any, data: Any, spec: ArraySpec) -> Any:
+    """What a codec decodes; on zarr's event loop if it only works there."""
+    if codec_supports_sync(codec):
+        return codec._decode_sync(data, spec)
+    (decoded,) = sync(codec.decode([(data, spec)]))
+    return decoded
 
 
 def evolve_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> tuple[Codec, ...]:
@@ -286,11 +295,6 @@ def chunk_is_empty(chunk: AnyNDBuffer, spec: ArraySpec) -> bool:
 def is_regular(grid: Any) -> TypeGuard[RegularChunkGridMetadata]:
     """Whether all chunks of a grid have one shape."""
     return hasattr(grid, "chunk_shape")
-
-
-def has_usual_keys(encoding: Any) -> bool:
-    """Whether the keys of chunks are the numbers of the index, with a separator and perhaps a prefix."""
-    return type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
 
 
 # zarr: the rest

@@ -391,9 +391,6 @@ class PackingError(IntarsiaError, ValueError):
     intarsia.errors.PackingError: int8 * 0.5: cannot hold 100.0 (at [0]): values lie between -64.0 and 63.5
     """
 
-    index: tuple[int, ...] | None = None
-    """The index of the value among those to be packed."""
-
 
 class NullsPresentError(IntarsiaError, ValueError):
     """Data with nulls would have to become something that has no nulls.

@@ -71,7 +71,7 @@ def test_the_chunks_of_a_part_are_read_once_and_fill_it(chosen, data):
     padded[tuple(slice(0, n) for n in array.shape)] = values
     assert len(set(work.chunks.tolist())) == work.chunks.size
     out = np.zeros(counts, dtype=int)
-    covered = work.covered(array.shape)
+    covered = work.covered(work.source.chunk_shape)
     for k, (target, inside) in enumerate(work.placements(np.arange(work.chunks.size))):
         index = work.source.index(int(work.chunks[k]))
         chunk = padded[tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, sizes, strict=True))]
@@ -103,4 +103,4 @@ def test_points_are_grouped_by_chunk(data):
         y, x = work.source.index(int(work.chunks[k]))
         out[target] = values[y * 4 : y * 4 + 4, x * 3 : x * 3 + 3][inside]
     np.testing.assert_array_equal(out[places], values[tuple(points)])
-    assert not work.covered(shape).any()
+    assert not work.covered(work.source.chunk_shape).any()

@@ -39,29 +39,25 @@ def test_a_resized_array_is_looked_at_again():
 
 
 @pytest.mark.parametrize(
-    ("options", "obstacle"),
+    "options",
     [
-        ({"dtype": str}, "the data type 'string'"),
-        ({"dtype": "u1", "config": {"read_missing_chunks": False}}, "read_missing_chunks=False"),
-        ({"dtype": str, "zarr_format": 2}, "Zarr format 2"),
-        ({"dtype": "u1", "zarr_format": 2}, "Zarr format 2"),
+        {"dtype": str},
+        {"dtype": str, "zarr_format": 2},
+        {"dtype": "u1", "zarr_format": 2},
+        {"dtype": "u1", "serializer": BytesCodec(), "compressors": [AsyncOnlyCodec()]},
     ],
 )
-def test_what_zarr_has_to_read(options, obstacle):
-    assert source(**options).obstacle == obstacle
+def test_what_the_engine_reads_and_zarr_writes(options):
+    found = source(**options)
+    assert isinstance(found, EngineMember)
+    assert not found.is_written_by_engine
 
 
-def test_a_codec_without_a_synchronous_form_is_an_obstacle():
-    found = source(dtype="u1", serializer=BytesCodec(), compressors=[AsyncOnlyCodec()])
-    assert found.obstacle == "a codec that only works asynchronously"
-    assert found.is_plain
-
-
-def test_nullable_members_are_read_by_the_engine_but_do_not_lie_in_plain_memory():
+def test_nullable_members_are_read_by_the_engine_and_written_by_zarr():
     array = intarsia.nullable.create_array({}, shape=(4,), chunks=(2,), dtype="int32")
     found = PreparedMember.of("m", array.zarr_array)
     assert isinstance(found, EngineMember)
-    assert not found.is_plain
+    assert not found.is_written_by_engine
 
 
 def test_more_chunks_than_can_be_numbered_are_left_to_zarr():

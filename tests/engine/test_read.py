@@ -211,7 +211,7 @@ elif kind == "asynchronous":
 if kind == "by zarr":
     from unittest import mock
     from intarsia.engine import prepared_member as source
-    source.EngineMember._usable = mock.Mock(side_effect=source._ObstacleError("a test"))
+    source.Decoder = mock.Mock(side_effect=source._ObstacleError("a test"))
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()

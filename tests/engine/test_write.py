@@ -81,7 +81,7 @@ def test_selections_are_stored_as_zarr_stores_them(data, codecs):
     selection = data.draw({"oindex": s.orthogonal, "vindex": s.points, "basic": s.basic}[kind](shape))
     values = np.int32(data.draw(st.sampled_from([7, 5])))  # one value: an element may be chosen twice
     left_to_zarr = mock.patch.object(
-        prepared_member.EngineMember, "_usable", side_effect=prepared_member._ObstacleError("a test")
+        prepared_member, "Decoder", side_effect=prepared_member._ObstacleError("a test")
     )
     for array, engine in zip(arrays, (nullcontext(), left_to_zarr), strict=True):
         with engine:

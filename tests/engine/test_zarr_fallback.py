@@ -1,5 +1,9 @@
-"""What the engine does not read, zarr reads, with the same values, errors and bounds on memory."""
+"""What is not numbers in fixed chunks behind synchronous codecs: the same values and errors."""
 
+import gzip
+import zlib
+
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -10,9 +14,6 @@ from zarr.registry import register_codec
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.engine.plan import plan
-from intarsia.engine.request import parse_selection
-from intarsia.engine.zarr_fallback import _outer_pieces, _point_pieces
 from tests.grids import dear
 from tests.logical import strategies as s
 from tests.logical.codec_kinds import AsyncOnlyCodec
@@ -35,6 +36,7 @@ def flipped(shape=(12, 10)):
 def test_codecs_that_only_work_asynchronously(data):
     _, array, model = flipped()
     array = array.with_config(window_bytes=data.draw(st.sampled_from([1, 40, 1000])))
+    assert intarsia.explain(array).chunks == 11
     selection = data.draw(s.basic(model.shape))
     np.testing.assert_array_equal(array[selection], model[selection])
     selection = data.draw(s.orthogonal(model.shape))
@@ -67,7 +69,7 @@ def test_strings_are_read():
     array = intarsia.create({}, "a", shape=(6,), chunks=(2,), dtype=str, fill_value="none")
     array.add_region(((0, 4),), codecs=["vlen-utf8", "zstd"], data=np.array(list("abcd"), dtype=array.dtype))
     assert array[1:].tolist() == ["b", "c", "d", "none", "none"]
-    assert "zarr itself: the data type 'string'" in repr(intarsia.explain(array))
+    assert "MemoryStore, in threads" in repr(intarsia.explain(array))
     array[1] = "β"
     assert array[:2].tolist() == ["a", "β"]
 
@@ -82,32 +84,45 @@ def test_missing_chunks_may_be_refused():
             array[:]
 
 
-@dear
-@given(st.data())
-def test_pieces_hold_everything_once_and_stay_small(data):
-    _, array, model = flipped()
-    most = data.draw(st.integers(1, 60))
-    object_shape = (3, 4)
-    asked = parse_selection(model.shape, data.draw(s.basic(model.shape)), "basic")
-    for part in plan(array.manifest, asked).parts:
-        taken = np.zeros(asked.working_shape, dtype=int)
-        for piece in _outer_pieces(part, object_shape, 1, most):
-            taken[piece.output_selection] += 1
-            chunks = [
-                np.unique(np.arange(20)[x] // g).size
-                for x, g in zip(piece.member_selection, object_shape, strict=True)
-            ]
-            assert 12 * np.prod(chunks) <= max(most, 12)
-        whole = np.zeros_like(taken)
-        whole[part.output_selection] = 1
-        np.testing.assert_array_equal(taken, whole)
-    points = parse_selection(
-        model.shape, data.draw(s.points(model.shape).filter(lambda p: p[0].size)), "vectorized"
-    )
-    for part in () if points.points is None else plan(array.manifest, points).parts:
-        pieces = list(_point_pieces(part, object_shape, 1, most))
-        places = np.concatenate([piece.output_selection[0] for piece in pieces])
-        assert sorted(places.tolist()) == sorted(part.output_selection[0].tolist())
-        for piece in pieces:
-            chunks = {(int(y) // 3, int(x) // 4) for y, x in zip(*piece.member_selection, strict=True)}
-            assert len(chunks) <= max(1, most // 12)
+def rectilinear(shape=(10, 8), shards=None, **options):
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        array = zarr.create_array({}, shape=shape, chunks=[[3, 7], [2, 2, 4]], **{"dtype": "i4"} | options)
+        array[...] = np.arange(80).reshape(shape).astype(array.dtype)
+    return array
+
+
+@pytest.mark.parametrize("dtype", ["i4", str])
+@pytest.mark.parametrize("codec", [zarr.codecs.GzipCodec(), zarr.codecs.BloscCodec(), None])
+def test_chunks_of_different_shapes(dtype, codec):
+    array = rectilinear(dtype=dtype, compressors=codec)
+    reader, model = intarsia.reader(array), array[...]
+    assert "zarr itself: chunks of different shapes" in repr(intarsia.explain(reader))
+    np.testing.assert_array_equal(reader[::-2, 1:7], model[::-2, 1:7])
+    np.testing.assert_array_equal(reader.oindex[[9, 0], [3, 1]], model[[9, 0]][:, [3, 1]])
+    np.testing.assert_array_equal(reader.vindex[[9, 0], [3, 1]], model[[9, 0], [3, 1]])
+
+
+def test_chunks_of_different_shapes_are_not_trusted():
+    array = rectilinear(compressors=zarr.codecs.GzipCodec())
+    bomb = gzip.compress(bytes(100 << 20))
+    array.store._store_dict["c/0/0"] = cpu.Buffer.from_bytes(bomb)
+    with pytest.raises(intarsia.errors.ReadError, match="more than the 24 bytes that are allowed"):
+        intarsia.reader(array)[...]
+
+
+def test_filters_and_orders_of_format_2():
+    delta = numcodecs.Delta(dtype="f4")
+    for options in ({}, {"filters": [delta]}, {"compressors": None}, {"compressors": numcodecs.LZMA()}):
+        for order in "CF":
+            array = zarr.create_array(
+                {}, shape=(7, 5), chunks=(3, 2), dtype="f4", order=order, zarr_format=2, **options
+            )
+            array[:6] = np.arange(30).reshape(6, 5)
+            np.testing.assert_array_equal(intarsia.reader(array)[...], array[...])
+
+
+def test_compressors_of_format_2_are_bounded():
+    array = zarr.create_array({}, shape=4, dtype="f4", zarr_format=2, compressors=numcodecs.Zlib())
+    array.store._store_dict["0"] = cpu.Buffer.from_bytes(zlib.compress(bytes(100 << 20)))
+    with pytest.raises(intarsia.errors.ReadError, match="more than the 16 bytes that are allowed"):
+        intarsia.reader(array)[...]

@@ -52,7 +52,7 @@ def test_writes_go_where_zarrs_go(name, selection, referee, logical):
 
 
 REFUSED = {
-    "get_basic_selection": [None, (None, 1), ([0, 1], 2), (MASK[:, 0],), np.array(3), (..., None)],
+    "get_basic_selection": [None, (None, 1), ([0, 1], 2), (MASK[:, 0],), (..., None)],
     "get_coordinate_selection": [
         ...,
         ([1], ...),

@@ -109,9 +109,7 @@ def icechunk_fork(values, folder):
 def by_zarr(values, folder):
     """Everything is left to zarr."""
     with (
-        mock.patch.object(
-            prepared_member.EngineMember, "_usable", side_effect=prepared_member._ObstacleError("a test")
-        ),
+        mock.patch.object(prepared_member, "Decoder", side_effect=prepared_member._ObstacleError("a test")),
         memory(values, folder) as s,
     ):
         yield s

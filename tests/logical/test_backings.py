@@ -37,7 +37,7 @@ def reader(request):
         yield
     else:
         with mock.patch.object(
-            prepared_member.EngineMember, "_usable", side_effect=prepared_member._ObstacleError("a test")
+            prepared_member, "Decoder", side_effect=prepared_member._ObstacleError("a test")
         ):
             yield
 
@@ -181,7 +181,7 @@ def test_a_value_that_a_region_cannot_hold_is_refused_by_its_place_and_nothing_i
         "one value": lambda: across.__setitem__((4, 1), 1000),
     }
     for name, write in writes.items():
-        with pytest.raises(PackingError, match=r"region \[2:6, 0:4\].*cannot hold 1000.0 \(at \[4, 1\]\)"):
+        with pytest.raises(PackingError, match=r"values for region \[2:6, 0:4\].*cannot hold 1000.0"):
             write()
         same(array[...], before), name
 
@@ -271,7 +271,7 @@ def test_damaged_and_missing_members_never_become_fill_values():
     store, member = array.store, array.regions[0].name
     key = f"a/{member}/c/1"
     store._store_dict[key] = store._store_dict[key][:5]
-    with pytest.raises(ReadError, match=rf"region \[0:4\].*member {member}, chunk \(1,\)"):
+    with pytest.raises(ReadError, match=rf"region \[0:4\].*member {member}.* chunk \(1,\)"):
         array[...]
     same(array[:2], [1, 2])
     assert [problem.kind for problem in intarsia.verify(array)] == ["data"]

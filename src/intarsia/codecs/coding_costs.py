@@ -80,7 +80,7 @@ def _entry(codec: Codec) -> tuple[str, int]:
     """The name of a codec in the tables, and its level."""
     document: Any = codec.to_dict()
     configuration = document.get("configuration") or {}
-    name = str(document["name"]).removeprefix("numcodecs.")
+    name = str(document.get("name")).removeprefix("numcodecs.")  # the filters of format 2 have none
     inside = f"{name}-{configuration.get('cname')}"
     level = next((configuration[key] for key in LEVELS if isinstance(configuration.get(key), int)), 1)
     return inside if inside in DECODING else name, level or DEFAULT_LEVELS.get(name, 0)

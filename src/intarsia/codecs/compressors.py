@@ -41,7 +41,7 @@ from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, Zs
 from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer
 
-from intarsia._compat import ArraySpec, numcodec
+from intarsia._compat import ArraySpec, decode_by, numcodec
 
 deflate: Any
 try:
@@ -130,7 +130,7 @@ COUNT = Struct("<I")
 
 
 def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None, kind: type | None = None) -> Buffer:
-    """`data` as the bytes -> bytes codec `codec` decodes it, which must have a synchronous form.
+    """`data` as the bytes -> bytes codec `codec` decodes it.
 
     More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
     means that the limit is unknown, as for strings: see `unknown_bound`. `kind` is the codec's class, unless
@@ -151,7 +151,7 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None, kind: ty
     decompress = _DECOMPRESSORS.get(kind or type(codec))
     if decompress is None:
         inside: Any = getattr(codec, "decode_at_most", None)
-        result: Buffer = codec._decode_sync(data, spec) if inside is None else inside(data, spec, most)
+        result: Buffer = decode_by(codec, data, spec) if inside is None else inside(data, spec, most)
     else:
         result = spec.prototype.buffer.from_bytes(decompress(codec, data.as_numpy_array(), most))
     if len(result) > most:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 MAX_CHANGES = 100
 """How many times in a row a read or write is repeated because the state has changed."""
-
-
-type Elsewhere = Callable[..., Awaitable[Any]]
-"""Calls a function with arguments in another thread."""
 
 
 type Document = bytes
@@ -262,26 +258,10 @@ class ArrayHandle[M: MemberArrays](ABC):
                 continue
             if not doubtful or self._counts(state, doubtful, stored):
                 return result
-        raise self._keeps_changing()
-
-    async def retry_on_change_async[T](
-        self,
-        work: Callable[[ArrayState[M]], Awaitable[tuple[T, Sequence[int], Document | None]]],
-        elsewhere: Elsewhere,
-    ) -> T:
-        """The same for work on an event loop; the store is read in another thread."""
-        for _ in range(MAX_CHANGES):
-            state = self.state
-            try:
-                result, doubtful, stored = await work(state)
-            except Exception:
-                if not await elsewhere(self._was_replaced, state):
-                    raise
-                await elsewhere(self._catch_up, state)
-                continue
-            if not doubtful or await elsewhere(self._counts, state, doubtful, stored):
-                return result
-        raise self._keeps_changing()
+        raise ReadError(
+            f"the layout of the array at {place_text(self.store_path)} was changed {MAX_CHANGES} "
+            "times while it was read or written"
+        )
 
     def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: Document | None) -> bool:
         """Whether work on a state counts; if the state has changed, the current one is picked up."""
@@ -289,12 +269,6 @@ class ArrayHandle[M: MemberArrays](ABC):
             return True
         self._catch_up(state)
         return self.still_backs(state, doubtful)
-
-    def _keeps_changing(self) -> ReadError:
-        return ReadError(
-            f"the layout of the array at {place_text(self.store_path)} was changed {MAX_CHANGES} "
-            "times while it was read or written"
-        )
 
     def _was_replaced(self, state: ArrayState[M]) -> bool:
         """Whether a failure may come from an outdated state."""

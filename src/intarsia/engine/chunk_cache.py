@@ -81,7 +81,7 @@ class ChunkCache(BoundedCache[tuple[str, int], np.ndarray[Any, Any]]):
 
     def keep(self, source: EngineMember, chunk: int, values: Values) -> None:
         """Keep a copy of a chunk; the least recently used chunks make room for it."""
-        if isinstance(values, np.ndarray) and values.nbytes <= self._limit:
+        if source.is_fixed_size and isinstance(values, np.ndarray) and values.nbytes <= self._limit:
             self.put((source.path, chunk), values.copy())
 
     def place(self, work: ChunkPlan) -> None:

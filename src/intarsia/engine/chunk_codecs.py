@@ -19,7 +19,15 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, codec_specs
+from intarsia._compat import (
+    ArraySpec,
+    ChunkTransform,
+    chunk_is_empty,
+    codec_specs,
+    codec_supports_sync,
+    decode_by,
+    stages,
+)
 from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
@@ -78,23 +86,24 @@ class Decoder:
     """The codec chain of one member, for reading."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
-        # Raises TypeError if a codec has no synchronous form.
-        chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
-        self._array_codecs, self._serializer, after = chain.stages
-        specs = codec_specs(chain.codecs, spec)
-        self._array_specs, self._spec = specs[: len(self._array_codecs)], specs[-1]
+        self._array_codecs, self._serializer, after = stages(without_copies(codecs))
+        self.is_synchronous = all(map(codec_supports_sync, codecs))
+        """Whether no codec needs an event loop."""
+        specs = codec_specs((*self._array_codecs, self._serializer), spec)
+        self._array_specs, self._spec = specs[:-1], specs[-1]
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
         self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()
-        self._is_plain = type(self._serializer) is BytesCodec and self._dtype.kind in PLAIN_KINDS
+        self.is_plain = type(self._serializer) is BytesCodec and self._dtype.kind in PLAIN_KINDS
+        """Whether the array -> bytes codec only looks at the values as bytes, in either byte order."""
         self.stored_shape: tuple[int, ...] = self._spec.shape
         """Shape of a chunk, as the array -> bytes codec sees it."""
         self.stored_dtype = self._dtype
         """The data type in the byte order of the stored bytes."""
         order = getattr(self._serializer, "endian", None)
-        if self._is_plain and order is not None:
+        if self.is_plain and order is not None:
             self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
@@ -102,7 +111,7 @@ class Decoder:
         to_bytes: list[Any] = [self._serializer, *outer]
         bounds = decoded_bounds(to_bytes, self._spec)
         self._unpack: ExactDecompress | None = None
-        if self._is_plain and outer:
+        if self.is_plain and outer:
             self._unpack = exact_decompressor(outer[0], self.nbytes)
             if self._unpack is not None:
                 outer, bounds = outer[1:], bounds[1:]
@@ -110,15 +119,15 @@ class Decoder:
         """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
-        is_short = self._is_plain and not (self._array_codecs or self._outer)
+        is_short = self.is_plain and not (self._array_codecs or self._outer)
         is_small = is_short and 0 < self.nbytes <= LARGEST_TOGETHER
         self.in_one_call = HAS_BATCHES and is_small and bool(after) and type(after[0]) is ZstdCodec
         """Whether many chunks are decompressed in one call, without the interpreter's lock."""
         self.together = TOGETHER_BYTES // self.nbytes if is_small else 1
         """How many chunks are decoded together."""
-        self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
+        self.is_direct = self.is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
-        self.is_raw = self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
+        self.is_raw = self.is_plain and self._unpack is None and not (self._outer or self._array_codecs)
         """Whether the stored bytes are the values, so that unused ones cost nothing."""
         self._blosc = self._unpack is not None and isinstance(after[0], BloscCodec) and not self._outer
         self._gives_parts = (
@@ -196,7 +205,7 @@ class Decoder:
 
     def values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A decoded chunk, perhaps in the thread's own memory."""
-        if self._is_plain:
+        if self.is_plain:
             unpacked = self._unpacked(encoded, scratch.bytes_for(self.nbytes))
             values: Values = np.frombuffer(unpacked, self.stored_dtype).reshape(self.stored_shape)
             if not self._array_codecs:
@@ -207,10 +216,10 @@ class Decoder:
         else:
             peeled = self._peeled(encoded)
             check_count(self._serializer, peeled, prod(self.stored_shape))
-            array = self._serializer._decode_sync(peeled, self._spec)
+            array = decode_by(self._serializer, peeled, self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
             try:
-                array = codec._decode_sync(array, spec)
+                array = decode_by(codec, array, spec)
             except BaseException as error:
                 if not has_panicked(error):
                     raise
@@ -261,20 +270,14 @@ class Encoder:
         self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
         prototype = default_buffer_prototype()
         self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
-        array_codecs, serializer, outer = self._chain.stages
-        self._is_plain = (
-            type(serializer) is BytesCodec
-            and not array_codecs
-            and spec.dtype.to_native_dtype().kind in PLAIN_KINDS
-        )
+        array_codecs, _, outer = self._chain.stages
+        self._is_plain = decoder.is_plain and not array_codecs
         """Whether the bytes of a chunk are its values, in either byte order."""
         self._pack: Pack | None = None
         if self._is_plain and outer:
             self._pack = packer(outer[0], decoder.nbytes)
         self._outer: tuple[Any, ...] = outer[self._pack is not None :]
         self._fill: Any = np.asarray(spec.fill_value).item() if self._is_plain else None
-        self.asks_for_index = decoder.asks_for_index
-        """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         self.tells_the_index = not any(
             isinstance(codec, ShardingCodec) and needs_chunk_index(codec, spec) for codec in codecs
         )

@@ -213,12 +213,11 @@ class ChunkPlan:
 
     def spans(self, positions: Ints) -> ByteRanges:
         """The bytes of these chunks."""
-        request = None if self.request is None else self.request[positions]
         within = None if self.inner is None else self.inner[1][positions]
         if self.locations is None:
-            return ByteRanges(self.source, self.object_index[positions], request=request, within=within)
+            return ByteRanges(self.source, self.object_index[positions], within=within)
         object_index, start, nbytes = (column[positions] for column in self.locations)
-        return ByteRanges(self.source, object_index, start, nbytes, request, within)
+        return ByteRanges(self.source, object_index, start, nbytes, within)
 
     @property
     def object_index(self) -> Ints:
@@ -259,18 +258,22 @@ class ChunkPlan:
             positions = np.unravel_index(positions, self._counts)[self.part.strip.axis]
         return self._regions[positions]
 
-    def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which chunks are taken as a whole, as far as they lie in an array of this shape."""
+    def covered(self, size: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which chunks of this size, or shards, are taken as a whole, as far as they lie in the array."""
         if self._points is not None:
             return np.zeros(self.chunks.shape, dtype=bool)
         covered: Any = np.ones((), dtype=bool)
-        for axis, length, size in zip(self._axes, shape, self.source.chunk_shape, strict=True):
+        part = self.part
+        for length, n, *axis in zip(
+            self.source.metadata.shape, size, part.member_selection, part.output_selection, strict=True
+        ):
+            cuts = AxisCuts(*axis, n)
             along = [
                 isinstance(inside, slice)
                 and inside.start == 0
                 and inside.step in (None, 1)
-                and inside.stop >= min(size, length - chunk * size)
-                for inside, chunk in zip(axis.inside, axis.chunk, strict=True)
+                and inside.stop >= min(n, length - chunk * n)
+                for inside, chunk in zip(cuts.inside, cuts.chunk, strict=True)
             ]
             covered = covered[..., None] & np.array(along)
         flat: np.ndarray[Any, np.dtype[np.bool_]] = covered.reshape(-1)

@@ -114,47 +114,44 @@ def locate_inner_chunks(
     """
     touched = [_PartShards.by(*part) for part in parts]
     located = fetcher.locate([(part.source, part.touched) for part in touched])
-    indexes = _indexes(touched, located, keep=fetcher.immutable)
+    indexes: list[Any] = []
+    wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
+    for i, (part, (via, sizes)) in enumerate(zip(touched, located, strict=True)):
+        indexes.append(np.full((part.touched.size, prod(part.shards.per_shard), 2), ABSENT))
+        unknown = []
+        for k, shard in enumerate(part.touched.tolist()):
+            entries = part.shards.known_index(shard)
+            if entries is not None:
+                indexes[i][k] = entries
+            elif sizes is None or sizes[k] >= 0:
+                unknown.append(k)
+        if unknown:
+            wanted.setdefault(id(via), (via, []))[1].append((i, np.array(unknown)))
+    for via, members in wanted.values():
+        received = iter(via.begin([_index_spans(touched[i], positions) for i, positions in members]))
+        try:
+            for i, positions in members:
+                for k in positions.tolist():
+                    entries = _index(i, touched[i], k, received)
+                    if entries is None:
+                        continue
+                    indexes[i][k] = entries
+                    if fetcher.immutable:
+                        touched[i].shards.remember_index(int(touched[i].touched[k]), entries)
+        finally:
+            received.close()
     each = zip(touched, indexes, located, strict=True)
-    return [(via, _locations(i, part, tables)) for i, (part, tables, (via, _)) in enumerate(each)]
+    return [(via, _locations(i, part, table)) for i, (part, table, (via, _)) in enumerate(each)]
 
 
-def _locations(i: int, part: _PartShards, indexes: list[Any]) -> ChunkLocations:
-    table = np.empty((part.touched.size, prod(part.shards.per_shard), 2), dtype=np.uint64)
-    for k, entries in enumerate(indexes):
-        table[k] = ABSENT if entries is None else entries
-    entry = table[part.where, part.within]
+def _locations(i: int, part: _PartShards, indexes: Any) -> ChunkLocations:
+    entry = indexes[part.where, part.within]
     stored = entry[:, 0] != ABSENT
     bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
     if bad.any():
         raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
     return ChunkLocations(part.object_index, start, np.where(stored, nbytes, -1))
-
-
-def _indexes(
-    parts: list[_PartShards], located: Sequence[tuple[Fetcher, Ints | None]], *, keep: bool
-) -> list[list[Any]]:
-    """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    indexes = [[part.shards.known_index(shard) for shard in part.touched.tolist()] for part in parts]
-    wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
-    for i, (via, sizes) in enumerate(located):
-        unknown = np.array([entries is None for entries in indexes[i]])
-        if sizes is not None:
-            unknown &= sizes >= 0
-        if unknown.any():
-            wanted.setdefault(id(via), (via, []))[1].append((i, np.flatnonzero(unknown)))
-    for via, members in wanted.values():
-        received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in members]))
-        try:
-            for i, positions in members:
-                for k in positions.tolist():
-                    table = indexes[i][k] = _index(i, parts[i], k, received)
-                    if keep and table is not None:
-                        parts[i].shards.remember_index(int(parts[i].touched[k]), table)
-        finally:
-            received.close()
-    return indexes
 
 
 def _index_spans(part: _PartShards, positions: Ints) -> ByteRanges:

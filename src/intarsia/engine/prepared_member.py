@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from math import prod
 from operator import lt
 from typing import TYPE_CHECKING, Any
@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import cpu, default_buffer_prototype
+from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import (
-    ArraySpec,
-    ArrayV2Metadata,
-    ArrayV3Metadata,
-    evolve_codecs,
-    has_usual_keys,
-    is_regular,
-)
+from intarsia._compat import ArraySpec, ArrayV2Metadata, evolve_codecs, is_regular
 from intarsia.codecs.coding_costs import decode_cost
-from intarsia.codecs.runtime_options import RuntimeOptions, config_of, options_in, options_of, with_codecs
+from intarsia.codecs.runtime_options import RuntimeOptions, config_of
 from intarsia.display import codecs_text, one_line
 from intarsia.engine.chunk_codecs import Decoder, Encoder
+from intarsia.engine.format_2 import as_format_3
 from intarsia.engine.inner_chunks import Shards
 from intarsia.errors import CodecConfigurationError, MemberError, MetadataError
 from intarsia.manifest.box import chunk_grid
@@ -56,10 +50,11 @@ class PreparedMember:
         self.name = name
         self.array = array
         self.metadata: Any = array.metadata
+        """The metadata, as those of format 3."""
+        if isinstance(array.metadata, ArrayV2Metadata):
+            self.metadata = as_format_3(array.metadata)
         self.path = array.path
-        self._memory_obstacle = _memory_obstacle(array)
-        self.is_plain = not self._memory_obstacle and not is_nullable(array.metadata.dtype)
-        """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
+        self._as_stored = array.metadata
         self._with_options: tuple[RuntimeOptions, AnyMember] | None = None
 
     @staticmethod
@@ -69,8 +64,10 @@ class PreparedMember:
         >>> import zarr
         >>> PreparedMember.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
         (2,)
-        >>> PreparedMember.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
-        "the data type 'string'"
+        >>> with zarr.config.set({"array.rectilinear_chunks": True}):
+        ...     z = zarr.create_array({}, shape=4, chunks=[[1, 3]], dtype="u1")
+        >>> PreparedMember.of("m", z).obstacle
+        'chunks of different shapes'
         """
         try:
             return EngineMember(name, array)
@@ -96,8 +93,7 @@ class PreparedMember:
     @cached_property
     def decode_cost(self) -> float:
         """The cost of decoding a byte, in nanoseconds; see `codecs/coding_costs.py`."""
-        metadata: Any = self.array.metadata
-        return decode_cost(metadata.codecs)
+        return decode_cost(self.metadata.codecs)
 
     @cached_property
     def read_chunk_shape(self) -> tuple[int, ...]:
@@ -110,7 +106,7 @@ class PreparedMember:
     @property
     def is_current(self) -> bool:
         """Whether the array has not been resized since."""
-        return self.array.metadata is self.metadata
+        return self.array.metadata is self._as_stored
 
     @property
     def stored_object_shape(self) -> tuple[int, ...] | None:
@@ -125,19 +121,15 @@ class ZarrMember(PreparedMember):
     """A member that zarr itself reads and writes."""
 
     def __init__(self, name: str, array: zarr.Array[Any], obstacle: str) -> None:
-        from intarsia.engine.zarr_fallback import format2_with_size_checks, with_size_checks
+        from intarsia.engine.zarr_fallback import with_size_checks
 
         super().__init__(name, array)
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
         """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
-        self.size_checked = array
-        """The member for reading: its compressors do not trust the chunks, as zarr's own would."""
-        if isinstance(self.metadata, ArrayV3Metadata):
-            self.size_checked = with_codecs(array, with_size_checks(self.metadata.codecs))
-        else:
-            self.size_checked = format2_with_size_checks(array)
+        self.size_checked = with_size_checks(array, self.metadata)
+        """The member for reading: it does not trust the chunks, as zarr's own codecs would."""
 
 
 class EngineMember(PreparedMember):
@@ -145,15 +137,14 @@ class EngineMember(PreparedMember):
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         super().__init__(name, array)
-        if isinstance(self.metadata, ArrayV2Metadata):
-            raise _ObstacleError("Zarr format 2")
-        if self._memory_obstacle:
-            raise _ObstacleError(self._memory_obstacle)
-        outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
-        if not array.async_array.config.read_missing_chunks:
-            raise _ObstacleError("read_missing_chunks=False")
-        if options_in(array.async_array.config).verify_header or options_of(stored_codecs).verify_header:
-            raise _ObstacleError("verify_header=True")
+        if not is_regular(self.metadata.chunk_grid):
+            raise _ObstacleError("chunks of different shapes")
+        outer_shape = self.metadata.chunk_grid.chunk_shape
+        dtype = values_dtype(self.metadata.dtype)
+        self.is_fixed_size = dtype.kind in FIXED_SIZE_KINDS and not dtype.hasobject
+        """Whether values lie in the array itself, so that several threads may fill one."""
+        self.refuses_missing = not array.async_array.config.read_missing_chunks
+        """Whether chunks that are not stored are an error instead of the fill value."""
         self.fill_value = fill_value_of(array)
         self.chunk_shape = outer_shape
         """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
@@ -161,7 +152,7 @@ class EngineMember(PreparedMember):
         """How many objects can be stored along each axis, and how many chunks."""
         self.shards: Shards | None = None
         spec = self._spec(outer_shape)
-        codecs = evolve_codecs(stored_codecs, spec)
+        codecs = evolve_codecs(self.metadata.codecs, spec)
         if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
             codec = codecs[0]
             self.chunk_shape = tuple(codec.chunk_shape)
@@ -175,28 +166,15 @@ class EngineMember(PreparedMember):
             codecs = evolve_codecs(codec.codecs, spec)
         if prod(self.grid) > MAX_CHUNKS:
             raise _ObstacleError("more chunks than can be numbered")
-        self.decoder = self._usable("a codec", partial(Decoder, codecs, spec))
-        self._codecs, self._chunk_spec = codecs, spec
-        encoding: Any = self.metadata.chunk_key_encoding
-        self._separator: str | None = encoding.separator if has_usual_keys(encoding) else None
-        """The separator of the numbers in chunk keys; None for other kinds of keys."""
-        self._prefix = f"{self.path}/" if self.path else ""
-        """The beginning of all keys, up to the numbers if there is a separator."""
-        if self._separator is not None and self.grid:
-            zeros = (0,) * len(self.grid)
-            first = self.metadata.encode_chunk_key(zeros)
-            self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
-
-    def _usable[T](self, what: str, make: Callable[[], T]) -> T:
-        """What is made of codecs, if they are a chain that the engine can use."""
         try:
-            return make()
-        except TypeError:
-            raise _ObstacleError(f"{what} that only works asynchronously") from None
-        except (ValueError, NotImplementedError) as error:  # the latter: an index whose size varies
+            self.decoder = Decoder(codecs, spec)
+        except (TypeError, ValueError, NotImplementedError) as error:
             raise MetadataError(
-                f"the metadata of the array {self.path or '/'!r} cannot be right: {what}: {one_line(error)}"
+                f"the metadata of the array {self.path or '/'!r} cannot be right: {one_line(error)}"
             ) from error
+        self._codecs, self._chunk_spec = codecs, spec
+        self._prefix = f"{self.path}/" if self.path else ""
+        """The beginning of all keys."""
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -207,11 +185,15 @@ class EngineMember(PreparedMember):
     def is_written_by_engine(self) -> bool:
         """Whether the engine also writes this member.
 
-        Slotted shards have their own writer, and codecs in shards within shards may ask for a chunk index
-        that only zarr knows.
+        zarr writes what is not numbers, format 2, and codecs that need an event loop. Slotted shards have
+        their own writer, and codecs in shards within shards may ask for a chunk index that only zarr knows.
         """
+        if not self.is_fixed_size or is_nullable(self.metadata.dtype):
+            return False
+        if self._as_stored.zarr_format == 2 or not self.decoder.is_synchronous:
+            return False
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
-        return self.is_plain and zarrs and self.encoder.tells_the_index
+        return zarrs and self.encoder.tells_the_index
 
     @property
     def is_fast_to_decode(self) -> bool:
@@ -224,8 +206,8 @@ class EngineMember(PreparedMember):
         return prod(self.object_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
-        config, prototype = config_of(self.array), default_buffer_prototype()
-        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, prototype)
+        config = replace(config_of(self.array), order="C")
+        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
 
     def index(self, chunk: int) -> tuple[int, ...]:
         """The index in the grid of the chunk at a position in C order."""
@@ -233,14 +215,11 @@ class EngineMember(PreparedMember):
 
     def keys(self, object_index: Ints) -> list[str]:
         """The store keys of the chunks, or shards, at these positions in C order."""
-        encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
+        encode, prefix = self.metadata.chunk_key_encoding.encode_chunk_key, self._prefix
         if not self.object_grid:
             return [prefix + encode(())] * object_index.size
         columns = [axis.tolist() for axis in np.unravel_index(object_index, self.object_grid)]
-        if separator is None:
-            return [prefix + encode(index) for index in zip(*columns, strict=True)]
-        texts = [map(str, column) for column in columns]
-        return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
+        return [prefix + encode(index) for index in zip(*columns, strict=True)]
 
 
 type AnyMember = EngineMember | ZarrMember
@@ -255,19 +234,6 @@ def fill_value_of(array: zarr.Array[Any]) -> Any:
     """
     stored = array.metadata.fill_value
     return array.metadata.dtype.default_scalar() if stored is None else stored
-
-
-def _memory_obstacle(array: zarr.Array[Any]) -> str:
-    """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
-    metadata, prototype = array.metadata, default_buffer_prototype()
-    if isinstance(metadata, ArrayV3Metadata) and not is_regular(metadata.chunk_grid):
-        return "chunks of different shapes"
-    dtype = values_dtype(metadata.dtype)
-    if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-        return f"the data type {metadata.dtype.to_json(zarr_format=metadata.zarr_format)!r}"
-    if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
-        return "buffers that are not in main memory"
-    return ""
 
 
 type AnyArray = zarr.Array[Any]

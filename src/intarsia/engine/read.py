@@ -25,14 +25,14 @@ from intarsia.engine.chunk_codecs import TOGETHER_BYTES, Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
-from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher
+from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher, do_all
 from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
 from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
-from intarsia.engine.zarr_fallback import find_failing_chunk, read_part_by_zarr
-from intarsia.errors import IntarsiaError, ReadError, no_thread
+from intarsia.engine.zarr_fallback import read_part_by_zarr
+from intarsia.errors import IntarsiaError, ReadError, no_thread, signal_failure
 from intarsia.manifest.data_types import Values, allocate
 from intarsia.manifest.packing_columns import Packings
 from intarsia.parallel import check_store
@@ -75,19 +75,23 @@ def read_state(
 async def read_request_async(
     handle: ArrayHandle[Any], request: Request, config: LogicalConfig, cache: ChunkCache | None = None
 ) -> Values:
-    """The values of a request, in its shape."""
+    """The values of a request, in its shape.
 
-    async def read_state(state: ArrayState[Any]) -> tuple[Values, list[int], None]:
-        read = Read(handle, state, request, config, cache)
-        while True:
-            try:
-                await _elsewhere(read.begin)
-                await read.read_chunks_async()
-                return await _elsewhere(read.finish)
-            except IntarsiaError as error:
-                read.use_other_layer(error)
-
-    return await handle.retry_on_change_async(read_state, _elsewhere)
+    If something fails, or the state may be outdated, one of the threads reads again, as without an event
+    loop: it finds the current state, or another layer, or raises the error.
+    """
+    state = handle.state
+    read = Read(handle, state, request, config, cache)
+    try:
+        await _elsewhere(read.begin)
+        await read.read_chunks_async()
+        values, doubtful, _ = await _elsewhere(read.finish)
+        if not doubtful or await _elsewhere(handle.is_current, state):
+            return values
+    except Exception as error:
+        if signal_failure(error) is not None:
+            raise
+    return await _elsewhere(read_request, handle, request, config, cache)
 
 
 class Read:
@@ -124,6 +128,8 @@ class Read:
         for work in self.chunk_plans:
             work.out = work.part.onto(self._out)
             if work.chunks.size > work.present.size:
+                if work.source.refuses_missing:
+                    raise self._failure_at(work, int(np.argmin(work.nbytes)), _not_stored())
                 _fill_missing(work)
             if self._cache is not None:
                 self._cache.place(work)
@@ -235,14 +241,10 @@ class Read:
                     await _arrived(pending.arrival)
                 await _elsewhere(self._decode_batch, batch, pending, scratch)
 
-        tasks = [asyncio.ensure_future(take_and_decode()) for _ in range(threads)]
         try:
-            await asyncio.gather(*tasks)
+            await do_all([take_and_decode() for _ in range(threads)])
         except BaseException:
             queue.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     def _decode_batch(self, batch: Batch, pending: PendingBytes, scratch: Scratch) -> None:
@@ -297,6 +299,8 @@ class Read:
             for position, (target, inside), packing in zip(*each, strict=True):
                 encoded = next(arriving)
                 if encoded is None:
+                    if source.refuses_missing:
+                        raise _not_stored()
                     out[target] = work.fill_value(packing)
                     work.missing.append(position)
                 elif kept is None and not decoder.asks_for_index:
@@ -319,13 +323,9 @@ class Read:
         for part, source in self.by_zarr:
             packing, points = state.packing_of(part.row), request.axes is None
             try:
-                read_part_by_zarr(
-                    source, part, self._out, points=points, window=self._config.window, packing=packing
-                )
+                read_part_by_zarr(source, part, self._out, points=points, packing=packing)
             except Exception as error:
-                raise self._failure(
-                    part.row, source, find_failing_chunk(source, part, points=points), error
-                ) from error
+                raise self._failure(part.row, source, None, error) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
         return self._out.reshape(request.shape), incomplete, None
@@ -374,6 +374,10 @@ def _fill_missing(work: ChunkPlan) -> None:
     absent = np.flatnonzero(work.nbytes < 0)
     for (target, _), own in zip(work.placements(absent), work.packings(absent), strict=True):
         out[target] = work.fill_value(own)
+
+
+def _not_stored() -> FileNotFoundError:
+    return FileNotFoundError("it is not stored, and read_missing_chunks=False refuses to fill it")
 
 
 @cache

@@ -54,17 +54,13 @@ def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
         count, border = -(-length // sizes), lambda i: min(i * sizes, length)
     else:
         count, border = len(sizes), (0, *accumulate(sizes)).__getitem__
-    if isinstance(entry, slice) and entry.step in (None, 1):
-        start, stop, _ = entry.indices(count)
-        if (entry.start or 0) not in range(-count, count):
-            raise IndexError(f"there is no block {entry.start or 0}: the axis has {count}")
-    elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-        start = int(entry) + (count if entry < 0 else 0)
-        stop = start + 1
-        if not 0 <= start < count:
-            raise IndexError(f"there is no block {entry}: the axis has {count}")
-    else:
+    first = (entry.start or 0) if isinstance(entry, slice) and entry.step in (None, 1) else entry
+    if isinstance(first, bool) or not isinstance(first, int | np.integer):
         raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
+    if first not in range(-count, count):
+        raise IndexError(f"there is no block {first}: the axis has {count}")
+    some = entry if isinstance(entry, slice) else slice(first, (int(first) + 1) or None)
+    start, stop, _ = some.indices(count)
     return slice(border(start), border(max(start, stop)))
 
 
@@ -89,17 +85,6 @@ def _with_fields(selection: Any, fields: Fields) -> Any:
     return (*entries, *((fields,) if isinstance(fields, str) else fields))
 
 
-def _basic(selection: Any) -> Any:
-    """A selection of integers and slices."""
-    for entry in selection if isinstance(selection, tuple) else (selection,):
-        if not isinstance(entry, int | np.integer | slice | EllipsisType):
-            raise IndexError(
-                f"a basic selection has integers, slices and at most one ellipsis, not {entry!r}.\n"
-                "  array.oindex and array.vindex take arrays"
-            )
-    return selection
-
-
 def _coordinates(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """The coordinates of points: integers, or arrays of them, for every axis."""
     entries = selection if isinstance(selection, tuple) else (selection,)
@@ -120,14 +105,11 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     try:
         values = np.asarray(values)
     except ValueError:  # a tuple of several things
-        raise IndexError(
-            f"a mask must be one array of the shape {shape} and type bool, not {mask!r}"
-        ) from None
+        values = np.empty(0)
     if values.dtype != bool or values.shape != shape:
         raise IndexError(
             f"a mask must have the shape of the array, {shape}, and type bool; this one is {values.dtype} "
-            "of shape "
-            f"{values.shape}"
+            f"of shape {values.shape}"
         )
     return values
 
@@ -263,7 +245,7 @@ class StoredArray(LazyComputing):
 
         No thread waits for bytes that are on their way. All such reads in a process share as many threads as
         there are cores. These decode chunks, read files, and look up where chunks lie in shards and
-        snapshots.
+        snapshots. If something fails, one of them reads once more.
 
         >>> import asyncio, intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int32")
@@ -331,7 +313,7 @@ class StoredArray(LazyComputing):
 
         The result is put into `out` if given; of structs, it has only these `fields` if they are named.
         """
-        return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
+        return _into(out, self.read(_with_fields(selection, fields), "basic"))
 
     def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
         """Like `array.oindex[selection]`.
@@ -363,7 +345,7 @@ class StoredArray(LazyComputing):
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
         """Like `array[selection] = value` with integers and slices."""
-        self.write_request(parse_selection(self.shape, _basic(selection), "basic"), value)
+        self.write_request(parse_selection(self.shape, selection, "basic"), value)
 
     def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
         """Like `array.oindex[selection] = value`."""

@@ -196,6 +196,8 @@ def threads_for(chunk_plans: list[ChunkPlan], config: LogicalConfig, *, writing:
         return 1
     chunks = largest = 0
     total = 0.0
+    if not all(work.source.is_fixed_size for work in chunk_plans):
+        return 1
     for work in chunk_plans:
         decoder = work.source.decoder
         chunks += work.present.size

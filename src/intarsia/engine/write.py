@@ -7,15 +7,15 @@ and so is a shard. What intarsia does not write itself is left to zarr.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
-from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, plan, touched_chunks
+from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, plan, touched_chunks
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
@@ -37,10 +37,9 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayState, Document
-    from intarsia.engine.request import AxisIndices, Request
+    from intarsia.engine.request import Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
-    from intarsia.manifest.packing import Packing
 
 
 MAX_SHOWN_REGIONS = 6
@@ -103,26 +102,12 @@ def written_cells(manifest: Manifest, request: Request) -> list[Box]:
     >>> written_cells(Manifest.empty((8,), (2,), "u1"), parse_selection((8,), [0, 1, 7]))
     [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
     """
-    if request.points is not None:
-        cells = list(touched_chunks(request.points, manifest.chunk_shape, points=True))
-        if len(cells) <= MAX_WRITTEN_BOXES:
-            return [Box(cell, tuple(i + 1 for i in cell)) for cell in cells]
-    elif request.axes is not None:
-        runs = [_runs(axis, c) for axis, c in zip(request.axes, manifest.chunk_shape, strict=True)]
-        if prod(map(len, runs)) <= MAX_WRITTEN_BOXES:
-            return [Box.of(bounds) for bounds in product(*runs)]
-    return [manifest.cells(request.box)]
-
-
-def _runs(axis: AxisIndices, chunk: int) -> list[tuple[int, int]]:
-    """The logical chunks that the indices of an axis are in, as ranges."""
-    touched = chunks_along(axis, chunk)
-    if isinstance(touched, range):
-        return [(touched.start, touched.stop)]
-    cells = np.array(touched)
-    first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
-    last = np.append(first[1:], cells.size) - 1
-    return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]
+    around, points = manifest.cells(request.box), request.points is not None
+    touched = touched_chunks(request.points or request.axes or (), manifest.chunk_shape, points=points)
+    cells = list(islice(touched, MAX_WRITTEN_BOXES + 1))
+    if len(cells) > MAX_WRITTEN_BOXES or len(cells) == prod(around.shape):
+        return [around]
+    return [Box(cell, tuple(i + 1 for i in cell)) for cell in cells]
 
 
 def _write_replicas(
@@ -161,40 +146,13 @@ def _for_region(
     try:
         stored = packing.encode(once)
     except PackingError as error:
-        _refuse(state, part, packing, once, error, points=points)
+        region = state.region_text(state.manifest.regions_and_replicas.row(part.row))
+        raise PackingError(f"of the values for region {region}: {error}") from None
     every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
     if not points:
         axes = zip(part.member_selection, chosen.shape, strict=True)
         every = tuple(slice(0, n, 1) if isinstance(s, slice) else np.arange(n) for s, n in axes)
     return replace(part, output_selection=every), np.broadcast_to(stored, chosen.shape)
-
-
-def _refuse(
-    state: ArrayState[Any],
-    part: RegionPart,
-    packing: Packing,
-    values: Values,
-    error: PackingError,
-    *,
-    points: bool,
-) -> NoReturn:
-    """Say which element of the array has a value that the packing of its region cannot hold."""
-    manifest, row, index = (
-        state.manifest,
-        state.manifest.regions_and_replicas.row(part.row),
-        error.index or (),
-    )
-    places = index * len(part.member_selection) if points else index
-    point = tuple(
-        s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
-        for s, i in zip(part.member_selection, places, strict=True)
-    )
-    element = manifest.from_member(row, Box(point, tuple(i + 1 for i in point))).start
-    try:
-        packing.encode(values[index].reshape((1,) * manifest.ndim), element)
-    except PackingError as named:
-        error = named
-    raise PackingError(f"region {state.region_text(row)}: {error}") from None
 
 
 def _check_regions(
@@ -256,17 +214,16 @@ def write_part(
     work.out = values
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
-        return _written(ChunkWriter(work, threads, config.window, look), threads)
+        return _written(ChunkWriter(work, threads, config.window, look))
     check_store(source.array.store)
     with lock_shards(source, part, points=points):
-        writer = ShardWriter(work, threads, config.window, look, source.shards)
-        return _written(writer, threads)
+        return _written(ShardWriter(work, threads, config.window, look, source.shards))
 
 
-def _written(writer: ChunkWriter, threads: int) -> Document | None:
+def _written(writer: ChunkWriter) -> Document | None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
-        run_in_threads(writer.take, writer.write, threads, give_up=writer.give_up)
+        run_in_threads(writer.take, writer.write, writer.threads, give_up=writer.give_up)
         writer.finish()
     except BaseException as failure:
         writer.give_up(failure)

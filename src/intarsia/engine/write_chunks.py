@@ -10,17 +10,14 @@ the shard meanwhile. Other processes are not kept out: they write through transa
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError, wait
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
-from itertools import chain, count
+from itertools import batched, chain, count
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -41,17 +38,18 @@ from intarsia.engine.fetch.store import (
     Fetcher,
     FileSpan,
     PendingBytes,
+    do_all,
     run_on_event_loop,
 )
 from intarsia.engine.inner_chunks import Shards, shard_positions
 from intarsia.engine.plan import touched_chunks
-from intarsia.engine.thread_pool import BATCHES_PER_THREAD, Batch, batches
+from intarsia.engine.thread_pool import BATCHES_PER_THREAD, batches, run_in_threads
 from intarsia.errors import ReadError
 from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import Document
-    from intarsia.engine.chunk_plan import ChunkPlan
+    from intarsia.engine.chunk_plan import ChunkPlan, Placement
     from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember
     from intarsia.manifest.data_types import Values
@@ -80,55 +78,40 @@ def as_bytes(encoded: Encoded) -> Any:
     return encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
 
 
-class SyncWriter(Protocol):
-    """Stores a value in this thread, or removes it."""
-
-    retains_buffers: bool
-    """Whether the store may hold on to the memory that it is given."""
-
-    def __call__(self, key: str, encoded: Encoded | None) -> None: ...
-
-    def put_pieces(self, key: str, pieces: Pieces) -> None:
-        """Store the pieces as one value."""
-
-
 def store_writer(store: Any) -> SyncWriter | None:
     """How to store values in this thread; None if that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
-        return _Files(store)
-    return _Synchronously(store) if store_supports_sync_io(store) else None
+        return _FileWriter(store)
+    return SyncWriter(store) if store_supports_sync_io(store) else None
 
 
-class _Synchronously:
-    """Puts values into a store that needs no event loop."""
+class SyncWriter:
+    """Puts values into a store that needs no event loop, or removes them."""
 
     def __init__(self, store: Any) -> None:
-        self._store, self.retains_buffers = store, type(store) is not MemoryStore  # that one makes copies
+        self._store = store
+        self.retains_buffers = type(store) not in (MemoryStore, LocalStore)
+        """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
             self._store.delete_sync(key)
         else:
-            self._store.set_sync(key, as_buffer(encoded))
+            self.put_pieces(key, [encoded])
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
-        self(key, b"".join(pieces))
+        """Store the pieces as one value."""
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._store.set_sync(key, as_buffer(whole))
 
 
-class _Files:
+class _FileWriter(SyncWriter):
     """Puts values into files below the root of a store."""
 
-    retains_buffers = False
-
     def __init__(self, store: LocalStore) -> None:
-        self._store, self._root = store, f"{store.root}/"
+        super().__init__(store)
+        self._root = f"{store.root}/"
         self._unique, self._numbers = uuid4().hex, count()
-
-    def __call__(self, key: str, encoded: Encoded | None) -> None:
-        if encoded is None:
-            self._store.delete_sync(key)
-        else:
-            self.put_pieces(key, [as_bytes(encoded)])
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
         path = self._root + key
@@ -136,7 +119,7 @@ class _Files:
         try:
             file = self._create(beside)
             try:
-                write_all(file, pieces)
+                write_all(file, map(as_bytes, pieces))
             finally:
                 os.close(file)
             os.replace(beside, path)
@@ -163,7 +146,6 @@ class AsyncWriter:
         self._store, self._look = store, look
         self.stored: Document | None = None
         """The metadata after a batch was stored, if it was read then."""
-        self._running: deque[Future[None]] = deque()
         self._begun: list[Future[None]] = []
         self._lock = threading.Lock()
         self._given_up = False
@@ -174,10 +156,9 @@ class AsyncWriter:
             if self._given_up:
                 return
             self._begun.append(run_on_event_loop(self._set(encoded)))
-            self._running.append(self._begun[-1])
-            waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
-        if waiting is not None:
-            waiting.result()
+            earlier = self._begun[:-BATCHES_STORED_AT_A_TIME][-1:]
+        for storing in earlier:
+            storing.result()
 
     async def _set(self, encoded: Stored) -> None:
         form: Callable[[Encoded], Any] = as_buffer
@@ -185,7 +166,7 @@ class AsyncWriter:
         if isinstance(self._store, IcechunkStore):
             form, opened = as_bytes, self._store.bulk_writer()
         async with opened as store:
-            await _all(
+            await do_all(
                 [
                     store.delete(key) if value is None else store.set(key, form(value))
                     for key, value in encoded
@@ -196,8 +177,8 @@ class AsyncWriter:
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        while self._running:
-            self._running.popleft().result()
+        for storing in self._begun:
+            storing.result()
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
@@ -210,21 +191,6 @@ class AsyncWriter:
     def wait(self) -> None:
         """Wait until everything that has begun is finished."""
         wait(self._begun)
-
-
-async def _all(storing: Sequence[Awaitable[None]]) -> None:
-    """Wait for all of them; if one fails, the others are cancelled, and its error is raised."""
-    if len(storing) == 1:  # a task would cost more than the work
-        await storing[0]
-        return
-    tasks = [asyncio.ensure_future(one) for one in storing]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
@@ -265,17 +231,18 @@ class ChunkWriter:
     """Encodes batches of chunks of one part, and stores them."""
 
     def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None) -> None:
+        self.threads = threads
+        """How many threads should call `write`."""
         self._work, self._source = work, work.source
         self._encoder = work.source.encoder
         store = work.source.array.store_path.store
         self._writer = store_writer(store)
         self._retains_buffers = self._writer is None or self._writer.retains_buffers
         """Whether encoded chunks are held after the next one is encoded."""
-        self._covered = work.covered(work.source.metadata.shape)
-        each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
-        cut = batches([work], window // 2 // (BATCHES_STORED_AT_A_TIME + threads), each)
+        self._covered = work.covered(work.source.chunk_shape)
+        cut = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
         first, second = next(cut), next(cut, None)
-        self._batches: Iterator[Batch] = chain([first] if second is None else [first, second], cut)
+        self._batches = chain([first] if second is None else [first, second], cut)
         # When the only batch is stored, so is everything.
         self._async_writer = AsyncWriter(store, look if second is None else None)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
@@ -286,16 +253,20 @@ class ChunkWriter:
         self._lock = threading.Lock()
         self._own = threading.local()
 
+    def _cut(self, most_bytes: int) -> Iterator[Any]:
+        """What is written at a time: the positions of some chunks in the work."""
+        each = max(1, self._work.chunks.size // (self.threads * BATCHES_PER_THREAD))
+        return (batch[0][1] for batch in batches([self._work], most_bytes, each))
+
     @property
     def stored(self) -> Document | None:
         """The metadata after everything was stored, if it was read then."""
         return self._async_writer.stored
 
-    def take(self) -> Ints | None:
-        """The chunks to write next, as positions in the work; None if there are none left."""
+    def take(self) -> Any:
+        """What to write next; None if there is nothing left."""
         with self._lock:
-            batch = next(self._batches, None)
-            return None if batch is None else batch[0][1]
+            return next(self._batches, None)
 
     def write(self, positions: Ints) -> None:
         """Encode a batch, and store it or arrange for it to be stored."""
@@ -369,7 +340,7 @@ class ChunkWriter:
                 before = np.full(source.chunk_shape, source.fill_value, dtype=values.dtype)
             before[inside] = values
             values = before
-        if not self._encoder.asks_for_index:
+        if not source.decoder.asks_for_index:
             return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
         with working_on(source.index(chunk)):
             return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
@@ -394,112 +365,85 @@ class ChunkWriter:
         self._async_writer.wait()
 
 
-class _OpenShard:
-    """A shard some of whose chunks are already encoded."""
-
-    __slots__ = ("before", "chunks", "left")
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        """How many chunks are still to be encoded."""
-        self.before: Future[dict[tuple[int, ...], memoryview]] = Future()
-        """Its currently stored chunks."""
-        self.chunks: dict[tuple[int, ...], Any] = {}
-        """The new chunks; None for those that need not be stored."""
-
-
-def _chunk_before(shard: _OpenShard, position: tuple[int, ...]) -> Encoded | None:
-    return shard.before.result().get(position)
-
-
 class ShardWriter(ChunkWriter):
-    """The same for chunks in shards: the thread that encodes the last chunk of a shard stores it."""
+    """The same for chunks in shards: a thread writes whole shards, and those left over help it encode."""
 
     def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None, shards: Shards) -> None:
         self._form, self._order = shards.form, written_order(shards)
+        self._shard_bytes = work.source.decoder.nbytes * prod(shards.per_shard)
         self._object_index, within = shard_positions(work.source, shards, work.chunks)
         every = list(np.ndindex(shards.per_shard))
         self._position = [every[i] for i in within.tolist()]
-        # Shard after shard, so that few are open at a time.
-        work.present = np.argsort(self._object_index, kind="stable")
-        objects, where, counts = np.unique(self._object_index, return_inverse=True, return_counts=True)
-        self._count = dict(zip(objects.tolist(), counts.tolist(), strict=True))
-        covered = work.covered(work.source.metadata.shape)
-        inside = np.bincount(where, weights=covered, minlength=objects.size)
-        whole = inside >= _chunks_inside(work, shards, objects)
-        self._whole = set(objects[whole].tolist())
-        """Shards that are written as a whole, as far as they are in the array: nothing of them is kept."""
-        # The others are held in memory as a whole, so each of their chunks counts for its share.
-        kept = work.source.decoder.nbytes * prod(shards.per_shard) // counts
-        work.nbytes = np.where(whole, work.source.decoder.nbytes, kept)[where]
-        self._open: dict[int, _OpenShard] = {}
-        super().__init__(work, threads, window, look)
+        self._objects = np.unique(self._object_index)
+        self._is_whole = work.covered(work.source.metadata.chunk_grid.chunk_shape)
+        """Which shards are written as a whole, as far as they are in the array: nothing of them is kept."""
+        several = max(1, min(threads, self._objects.size, window // self._shard_bytes))
+        self._helpers = threads // several
+        super().__init__(work, several, window, look)
         self._retains_buffers = True
 
-    def write(self, positions: Ints) -> None:
-        objects = self._object_index[positions]
-        with self._lock:
-            if self._stop.is_set():
-                return
-            new = self._opened(np.unique(objects).tolist())
-        self._load(new)
+    def _cut(self, most_bytes: int) -> Iterator[list[tuple[int, Ints]]]:
+        """Some shards, by number, and the positions of their chunks."""
+        order = np.argsort(self._object_index, kind="stable")
+        ends = np.searchsorted(self._object_index[order], self._objects, side="right")
+        shards = list(enumerate(np.split(order, ends[:-1])))
+        each = min(len(shards) // (self.threads * BATCHES_PER_THREAD), most_bytes // self._shard_bytes)
+        return map(list, batched(shards, max(1, each)))
+
+    def write(self, some: list[tuple[int, Ints]]) -> None:
+        kept = [number for number, _ in some if not self._is_whole[number]]
+        stored = self._fetched(self._objects[kept]) if kept else iter(())
         done: Stored = []
-        each = zip(positions.tolist(), objects.tolist(), self._work.placements(positions), strict=True)
-        for k, object_index, (target, inside) in each:
-            if self._stop.is_set():
-                return
-            shard, chunk, position = self._open[object_index], int(self._work.chunks[k]), self._position[k]
-            values = None
-            if not self._covered[k]:
-                values = self._decoded(chunk, partial(_chunk_before, shard, position))
-            content = self._encoded(chunk, target, inside, values)
-            shard.chunks[position] = None if content is None else as_bytes(content)
-            with self._lock:
-                shard.left -= 1
-                last = not shard.left
-            if last:
-                (key,), pieces = self._source.keys(np.array([object_index])), self._pieces(object_index)
+        try:
+            for number, positions in some:
+                before = {} if self._is_whole[number] else self._split(stored, positions)
+                chunks = before | self._chunks(positions, before)
+                if self._stop.is_set():
+                    return
+                (key,) = self._source.keys(self._objects[[number]])
+                in_order = {at: chunk for at in self._order if (chunk := chunks.get(at)) is not None}
+                pieces = self._form.pieces(in_order) if in_order else []
                 if self._writer is None:
                     done.append((key, b"".join(pieces) or None))
                 elif pieces:
                     self._writer.put_pieces(key, pieces)
                 else:
                     self._writer(key, None)
+        finally:
+            if kept:
+                stored.close()
         if done:
             self._async_writer.begin(done)
 
-    def _opened(self, objects: list[int]) -> list[int]:
-        """The shards among these that no thread has begun."""
-        new = [object_index for object_index in objects if object_index not in self._open]
-        self._open |= {object_index: _OpenShard(self._count[object_index]) for object_index in new}
-        return new
+    def _chunks(
+        self, positions: Ints, before: dict[tuple[int, ...], memoryview]
+    ) -> dict[tuple[int, ...], Any]:
+        """The new chunks of a shard, by position; None for those that need not be stored."""
+        chunks: dict[tuple[int, ...], Any] = {}
+        each, taking = (
+            zip(positions.tolist(), self._work.placements(positions), strict=True),
+            threading.Lock(),
+        )
 
-    def _load(self, new: list[int]) -> None:
-        """Read shards of which something is kept; threads that come later wait until that is done."""
-        for object_index in self._whole.intersection(new):
-            self._open[object_index].before.set_result({})
-        reading = [object_index for object_index in new if object_index not in self._whole]
-        if not reading:
-            return
-        received = self._fetched(np.array(reading))
-        try:
-            for object_index in reading:
-                before = self._split(object_index, received)
-                with suppress(InvalidStateError):  # another thread failed, and it was cancelled
-                    self._open[object_index].before.set_result(before)
-        finally:
-            received.close()
+        def take() -> tuple[int, Placement] | None:
+            with taking:
+                return None if self._stop.is_set() else next(each, None)
 
-    def give_up(self, failure: BaseException) -> None:
-        super().give_up(failure)
-        with self._lock:
-            shards = list(self._open.values())
-        for shard in shards:
-            shard.before.cancel()  # so that nobody waits for what will not come
+        def encode(item: tuple[int, Placement]) -> None:
+            k, (target, inside) = item
+            chunk, at, values = int(self._work.chunks[k]), self._position[k], None
+            if not self._covered[k]:
+                values = self._decoded(chunk, lambda: before.get(at))
+            content = self._encoded(chunk, target, inside, values)
+            chunks[at] = None if content is None else as_bytes(content)
+
+        run_in_threads(take, encode, min(self._helpers, positions.size))
+        return chunks
 
     def _split(
-        self, object_index: int, received: Iterator[Encoded | None]
+        self, received: Iterator[Encoded | None], positions: Ints
     ) -> dict[tuple[int, ...], memoryview]:
+        """The stored chunks of the next shard that arrives, which has these chunks."""
         try:
             stored = next(received)
             if stored is None:
@@ -507,30 +451,8 @@ class ShardWriter(ChunkWriter):
             view = memoryview(stored.read() if type(stored) is FileSpan else stored).cast("B")
             return {at: view[start:stop] for at, (start, stop) in self._form.locate_in(view).items()}
         except Exception as error:
-            first = int(self._work.chunks[np.flatnonzero(self._object_index == object_index)[0]])
+            first = int(self._work.chunks[positions[0]])
             raise self._cannot_read(self._source.index(first), error) from error
-
-    def _pieces(self, object_index: int) -> list[Any]:
-        """The bytes of a shard, piece by piece; none if nothing is in it."""
-        with self._lock:
-            shard = self._open.pop(object_index)
-        chunks = shard.before.result() | shard.chunks
-        stored = {at: chunk for at in self._order if (chunk := chunks.get(at)) is not None}
-        return self._form.pieces(stored) if stored else []
-
-
-def _chunks_inside(work: ChunkPlan, shards: Shards, objects: Ints) -> Ints:
-    """How many chunks of each shard are in the array, at least in part."""
-    source, inside = work.source, np.ones(objects.size, dtype=np.int64)
-    if not source.grid:
-        return inside
-    axes = zip(
-        np.unravel_index(objects, source.object_grid), source.metadata.shape, source.chunk_shape,
-        shards.per_shard, strict=True,
-    )  # fmt: skip
-    for at, length, size, chunks in axes:
-        inside *= np.clip(-(-length // size) - at * chunks, 0, chunks)
-    return inside
 
 
 def written_order(shards: Shards) -> list[tuple[int, ...]]:

@@ -513,9 +513,7 @@ class Packing:
         elif low <= value <= high:
             why = "its number means missing" if self.missing else "it lies between two numbers"
         place = [i + o for i, o in zip(index, origin, strict=True)] if origin else list(index)
-        error = PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
-        error.index = index
-        raise error
+        raise PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
 
     @cached_property
     def key(self) -> tuple[PackingKind, int, int]:

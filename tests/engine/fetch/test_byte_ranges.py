@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.engine.fetch.byte_ranges import REMOTE, Limits, coalesce_ranges, group_ranges
+from intarsia.engine.fetch.byte_ranges import REMOTE, Limits, coalesce_ranges
 
 ranges = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(1, 40)), max_size=9)
 limits = st.builds(
@@ -60,17 +60,6 @@ def test_no_other_choice_takes_fewer_requests(chosen, within):
             if sum(some) <= allowed and all(gap <= within.most_gap for gap in some)
         )
         assert int((found.owner == owner).sum()) == len(gaps) + 1 - most
-
-
-@given(ranges, limits)
-def test_what_was_joined_once_is_joined_so_again(chosen, within):
-    columns_of_all = columns(chosen)
-    found = coalesce_ranges(*columns_of_all, within)
-    again = group_ranges(found.request, *columns_of_all)
-    for before, after in zip(found, again, strict=True):
-        np.testing.assert_array_equal(before, after)
-    part = group_ranges(found.request[::2], *(column[::2] for column in columns_of_all))
-    assert part.nbytes <= found.nbytes
 
 
 def test_long_runs_are_cut_between_ranges():

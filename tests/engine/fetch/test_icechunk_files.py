@@ -233,7 +233,7 @@ def test_virtual_chunks_are_read_beside_native_ones(tmp_path):
     session.commit("virtual")
     array = opened(repository)
     assert {part.fetcher for part in intarsia.explain(array).parts} == {
-        "source files, neighbours joined",
+        "source files",
         "Icechunk, chunk files",
     }
     np.testing.assert_array_equal(array[...], VALUES)

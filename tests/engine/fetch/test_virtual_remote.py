@@ -12,8 +12,8 @@ import pytest
 import zarr
 
 import intarsia
+from intarsia.engine.fetch import icechunk as icechunk_fetcher
 from intarsia.engine.fetch.byte_ranges import Limits
-from intarsia.engine.fetch.icechunk import SessionRequests
 from intarsia.errors import ReadError
 from tests import http_files, http_proxy, servers
 from tests.engine.fetch.virtual_arrays import CHUNK, expected, refer, repository
@@ -152,7 +152,7 @@ def test_an_object_that_was_replaced_is_refused(objects):
 
 def test_an_object_that_is_replaced_between_two_requests_is_refused(objects, proxy, monkeypatch):
     """The checksum is compared with every answer: no two versions are ever mixed."""
-    monkeypatch.setattr(SessionRequests, "limits", Limits(0, 10, 0, 1 << 20))
+    monkeypatch.setattr(icechunk_fetcher, "REMOTE", Limits(0, 10, 0, 1 << 20))
     url = next(iter(objects.contents))
     store = refer(objects.repo, {k: (url, 2 * k * CHUNK, objects.checksums[url]) for k in range(30)})
     array = reader(store).with_config(window_bytes=1)  # a few requests at a time

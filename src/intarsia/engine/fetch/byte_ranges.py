@@ -90,20 +90,6 @@ def coalesce_ranges(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> R
     return RangeRequests(request, owner[at], start[at], last)
 
 
-def group_ranges(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> RangeRequests:
-    """The same if it is already known which ranges go together."""
-    if not request.size:
-        return RangeRequests(request, owner, start, start)
-    order = np.argsort(request, kind="stable")
-    number = request[order]
-    at = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
-    renumbered = np.empty(request.shape, dtype=np.int64)
-    renumbered[order] = np.repeat(np.arange(at.size), np.diff(np.append(at, number.size)))
-    first = np.minimum.reduceat(start[order], at)
-    last = np.maximum.reduceat((start + nbytes)[order], at)
-    return RangeRequests(renumbered, owner[order][at], first, last)
-
-
 def coalesce_spans(
     spans: Sequence[ByteRanges], limits: Limits = REMOTE
 ) -> tuple[list[ByteRanges], Callable[[list[Any]], list[Any]]]:
@@ -122,7 +108,7 @@ def coalesce_spans(
             begin = item.start - first[request]
             columns = requests + request, begin, begin + item.nbytes
             cuts += zip(*(column.tolist() for column in columns), strict=True)
-            item = item._replace(object_index=object_index, start=first, nbytes=last - first, request=None)
+            item = item._replace(object_index=object_index, start=first, nbytes=last - first)
         ranges.append(item)
         requests += len(item.object_index)
 

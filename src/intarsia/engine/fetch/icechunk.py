@@ -28,13 +28,10 @@ from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, IcechunkStore, chunk_table, repository_folder
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.byte_ranges import (
-    FILES,
     REMOTE,
-    Limits,
     RangeRequests,
     coalesce_ranges,
     coalesce_spans,
-    group_ranges,
 )
 from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
 from intarsia.engine.fetch.local_files import files_in_turn
@@ -43,7 +40,6 @@ from intarsia.engine.fetch.store import (
     ByteRanges,
     Cost,
     DeferredBytes,
-    FileSpan,
     KeyRange,
     LoopFetch,
     cost_of,
@@ -62,7 +58,6 @@ from intarsia.engine.fetch.virtual import (
     request_bytes,
 )
 from intarsia.engine.thread_pool import run_in_threads
-from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -166,18 +161,6 @@ class References:
         columns = self.file[own], self.offset[own], self.nbytes[own]
         return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
-    def with_checksums(self, checksums: dict[int, Checksum], sources: ReferencedFiles) -> References:
-        """The same, with the checksums of chunks by position."""
-        file, own = self.file.copy(), np.flatnonzero(self.file >= 0)
-        each = zip(self.object_index[own].tolist(), file[own].tolist(), strict=True)
-        try:
-            named = [(sources.named[number][0], checksums[position]) for position, number in each]
-        except KeyError:
-            return replace(self, checksums_are_known=False)
-        numbers = sources.numbers(named)
-        file[own] = [numbers[each] for each in named]
-        return replace(self, file=file, checksums_are_known=True)
-
     def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
@@ -254,7 +237,7 @@ class IcechunkSession:
         self._knowing = threading.Lock()
         self._inlined = SessionFiles(self, "Icechunk, inlined chunks")
         self._chunk_files = SessionFiles(self, "Icechunk, chunk files")
-        self._source_files = SessionFiles(self, "source files, neighbours joined")
+        self._source_files = SessionFiles(self, "source files")
         self._batches = SessionRequests(self, "Icechunk, in batches")
         self._source_objects = SessionRequests(self, "source objects, neighbours joined")
         self.object_gate = asyncio.Semaphore(requests)
@@ -326,13 +309,24 @@ class IcechunkSession:
 
     def _with_checksums(self, source: EngineMember, table: References) -> References:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
-        array. Unknown ones are left out: Icechunk will check those chunks."""
+        array. If one is unknown, so are all: Icechunk will check those chunks."""
         known = self.checksums(source.path, len(source.object_grid))
         if known is None:
             return replace(table, checksums_are_known=False)
         inside, object_index = _positions(known.chunk, source)
-        found = (known.checksum[row] for row in inside.tolist())
-        return table.with_checksums(dict(zip(object_index.tolist(), found, strict=True)), self.sources)
+        checksum_of = {
+            k: known.checksum[row] for k, row in zip(object_index.tolist(), inside.tolist(), strict=True)
+        }
+        file, own = table.file.copy(), np.flatnonzero(table.file >= 0)
+        chunks, named = table.object_index[own].tolist(), self.sources.named
+        if not checksum_of.keys() >= set(chunks):
+            return replace(table, checksums_are_known=False)
+        each = [
+            (named[number][0], checksum_of[k]) for k, number in zip(chunks, file[own].tolist(), strict=True)
+        ]
+        numbers = self.sources.numbers(each)
+        file[own] = [numbers[one] for one in each]
+        return replace(table, file=file, checksums_are_known=True)
 
     def checksums(self, path: str, ndim: int) -> Checksums | None:
         """The checksums of an array's virtual chunks; None if the files of the repository do not show them:
@@ -431,88 +425,63 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
     return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
 
 
-class FileRanges(NamedTuple):
-    """Ranges of files elsewhere, for everything requested, in order."""
+class ObjectRanges(NamedTuple):
+    """Ranges of objects elsewhere, for everything requested, in order."""
 
     owner: Ints
-    """Number of the file in the session's `sources`; -1 for what is not read from such a file."""
+    """Number of the object in the session's `sources`; -1 for what is not requested from such an object."""
 
     start: Ints
-    """The first byte of each range in its file."""
+    """The first byte of each range in its object."""
 
     nbytes: Ints
 
     @classmethod
     def of(
-        cls,
-        tables: Sequence[References | None],
-        spans: Sequence[ByteRanges],
-        sources: ReferencedFiles,
-        *,
-        local: bool,
-    ) -> FileRanges:
-        """What is read from files of this machine, or from elsewhere."""
+        cls, tables: Sequence[References | None], spans: Sequence[ByteRanges], sources: ReferencedFiles
+    ) -> ObjectRanges:
+        """What is requested from objects elsewhere."""
         columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
         for table, item in zip(tables, spans, strict=True):
             if table is None or not table.checksums_are_known:
                 columns.append((np.full(item.object_index.shape, -1), item.object_index, item.object_index))
                 continue
             used, where = np.unique(table.files(item.object_index), return_inverse=True)
-            is_read = [n >= 0 and sources.file(n).is_local is local for n in used.tolist()]
+            is_read = [n >= 0 and sources.file(n).is_local is False for n in used.tolist()]
             owner = np.where(is_read, used, -1)[where]
             columns.append((owner, *table.places(table.rows(item.object_index), item)))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
-    def coalesce(self, spans: Sequence[ByteRanges], limits: Limits) -> tuple[Ints, RangeRequests]:
-        """The positions of what is read from files, and the requests for it: those that the spans name, if
-        they name any."""
+    def coalesce(self) -> tuple[Ints, RangeRequests]:
+        """The positions of what is requested, and the requests for it."""
         own = np.flatnonzero(self.owner >= 0)
-        columns = self.owner[own], self.start[own], self.nbytes[own]
-        numbers = [item.request for item in spans]
-        known = [number for number in numbers if number is not None]
-        if numbers and len(known) == len(numbers):
-            return own, group_ranges(np.concatenate(known)[own], *columns)
-        return own, coalesce_ranges(*columns, limits)
+        return own, coalesce_ranges(self.owner[own], self.start[own], self.nbytes[own], REMOTE)
+
+
+def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
+    """A column of all that is requested, divided by member."""
+    return np.split(column, np.cumsum([item.object_index.size for item in spans])[:-1])
 
 
 @dataclass(eq=False)
-class _SessionFetcher:
-    """Chunks of a session's members, neighbours in source files together: files of this machine, or objects
-    elsewhere."""
+class SessionFiles:
+    """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
 
     _session: IcechunkSession
     name: str
 
-    in_threads, limits = True, FILES
-
-    def _ranges(self, spans: Sequence[ByteRanges]) -> tuple[list[References | None], FileRanges | None]:
-        """The references of each member, and what is read from source files; None if nothing is."""
-        tables = [self._session.references(item.source) for item in spans]
-        if not [table for table in tables if table is not None and table.checksums_are_known]:
-            return tables, None
-        return tables, FileRanges.of(tables, spans, self._session.sources, local=self.in_threads)
+    in_threads = True
 
     def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
-        _, ranges = self._ranges(spans)
-        if ranges is None:
+        """The files that hold the ranges, so that each is opened once."""
+        tables = [self._session.references(item.source) for item in spans]
+        if not any(table is not None and VIRTUAL in table.kinds for table in tables):
             return None
-        own, requests = ranges.coalesce([], self.limits)
-        number = requests.owner.size + np.arange(ranges.owner.size)
-        number[own] = requests.request
-        return _split(number, spans)
+        each = zip(tables, spans, strict=True)
+        return [item.object_index if t is None else t.files(item.object_index) for t, item in each]
 
     def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        _, ranges = self._ranges(spans)
-        if ranges is None:
-            return self._cost_of_others(spans)
-        _, requests = ranges.coalesce(spans, self.limits)
-        owners = zip(spans, _split(ranges.owner, spans), strict=True)
-        others = self._cost_of_others([item.select(np.flatnonzero(mine < 0)) for item, mine in owners])
-        nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
-        return Cost(requests.owner.size + others.requests, nbytes)
-
-    def _cost_of_others(self, spans: Sequence[ByteRanges]) -> Cost:
-        """What is not in source files; inlined chunks come with the references, and cost nothing."""
+        """What is not inlined: such chunks come with the references, and cost nothing."""
         fetched = []
         for item in spans:
             table = self._session.references(item.source)
@@ -525,28 +494,19 @@ class _SessionFetcher:
             fetched.append(item)
         return cost_of(coalesce_spans(fetched)[0])
 
-
-def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
-    """A column of all that is requested, divided by member."""
-    return np.split(column, np.cumsum([item.object_index.size for item in spans])[:-1])
-
-
-class SessionFiles(_SessionFetcher):
-    """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
-
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
-        tables, ranges = self._ranges(spans)
-        if ranges is not None:
-            yield from self._coalesced(spans, ranges)
-            return
-        for item, table in zip(spans, tables, strict=True):
-            yield from self._of_repository(item, table)
+        sources = OpenSource(self._session.sources)
+        try:
+            for item in spans:
+                yield from self._of_member(item, sources)
+        finally:
+            sources.close()
 
-    def _of_repository(self, spans: ByteRanges, table: References | None) -> Iterable[Encoded | None]:
-        """Chunks in files of the repository, or inlined."""
+    def _of_member(self, spans: ByteRanges, sources: OpenSource) -> Iterable[Encoded | None]:
+        table = self._session.references(spans.source)
         assert table is not None
         rows = table.rows(spans.object_index)
         starts, lengths = [column.tolist() for column in table.places(rows, spans)]
@@ -556,64 +516,58 @@ class SessionFiles(_SessionFetcher):
 
         if table.kinds == {INLINE}:
             return map(inlined, range(rows.size))
-        names, native = table.name[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
+        names, files, kinds = (column[rows].tolist() for column in (table.name, table.file, table.kind))
         folder = os.fsencode(self._session.folder or "") + b"/chunks/"
 
         def opened(i: int) -> int:
-            if not native[i]:
+            if kinds[i] == NATIVE:
+                return open_file(folder + names[i], folder)
+            if kinds[i] == INLINE:
                 raise FileNotFoundError(errno.ENOENT, "it is inlined")
-            return open_file(folder + names[i], folder)
+            return sources.open(files[i])
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
             is_inlined = int(rows[i]) in table.inlined
             return inlined(i) if is_inlined else self._session.get_now(spans.select(slice(i, i + 1)))
 
-        return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)
-
-    def _coalesced(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> Generator[Encoded | None]:
-        """Everything that is requested, in order; neighbours in a source file in one go."""
-        positions, requests = ranges.coalesce(spans, FILES)
-        request = np.full(ranges.owner.shape, -1, dtype=np.int64)
-        request[positions] = requests.request
-        pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
-        columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
-        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.object_index.size))
-        current, content, sources = -1, b"", OpenSource(self._session.sources)
-        try:
-            for (item, at), number, first, length in zip(places, *columns, strict=True):
-                if number < 0:
-                    table = self._session.references(item.source)
-                    yield from self._of_repository(item.select(at), table)
-                    continue
-                begin = int(requests.first[number])
-                try:
-                    file = sources.open(int(requests.owner[number]))
-                    if pieces[number] == 1:
-                        yield FileSpan(file, first, length)
-                        continue
-                    if number != current:
-                        content, current = os.pread(file, int(requests.last[number]) - begin, begin), number
-                except (OSError, ChangedError) as error:
-                    if isinstance(error, OSError) and error.errno is None:  # raised by a signal handler
-                        raise
-                    yield self._session.get_now(item.select(at))
-                    continue
-                piece = memoryview(content)[first - begin : first - begin + length]
-                if len(piece) < length:
-                    raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {length} bytes")
-                yield piece
-        finally:
-            sources.close()
+        keeps_open = sources.is_open_as if VIRTUAL in table.kinds else None
+        return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise, keeps_open)
 
 
-class SessionRequests(_SessionFetcher):
+class SessionRequests(SessionFiles):
     """Objects elsewhere, and all that is left to Icechunk, on the event loop, many requests at a time."""
 
-    in_threads, limits = False, REMOTE
+    in_threads = False
+
+    def _ranges(self, spans: Sequence[ByteRanges]) -> ObjectRanges | None:
+        """What is requested from objects elsewhere; None if nothing is."""
+        tables = [self._session.references(item.source) for item in spans]
+        if not any(table is not None and table.checksums_are_known for table in tables):
+            return None
+        return ObjectRanges.of(tables, spans, self._session.sources)
+
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
+        ranges = self._ranges(spans)
+        if ranges is None:
+            return None
+        own, requests = ranges.coalesce()
+        number = requests.owner.size + np.arange(ranges.owner.size)
+        number[own] = requests.request
+        return _split(number, spans)
+
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
+        ranges = self._ranges(spans)
+        if ranges is None:
+            return super().cost(spans)
+        _, requests = ranges.coalesce()
+        owners = zip(spans, _split(ranges.owner, spans), strict=True)
+        others = super().cost([item.select(np.flatnonzero(mine < 0)) for item, mine in owners])
+        nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
+        return Cost(requests.owner.size + others.requests, nbytes)
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self._session.store)
-        _, ranges = self._ranges(spans)
+        ranges = self._ranges(spans)
         if ranges is not None and (ranges.owner >= 0).any():
             return LoopFetch(self._get_objects(spans, ranges))
         requests, parts = coalesce_spans(spans)
@@ -622,8 +576,8 @@ class SessionRequests(_SessionFetcher):
     async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         return parts(await self._session.get_all(requests))
 
-    async def _get_objects(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> list[Any]:
-        own, requests = ranges.coalesce(spans, self.limits)
+    async def _get_objects(self, spans: Sequence[ByteRanges], ranges: ObjectRanges) -> list[Any]:
+        own, requests = ranges.coalesce()
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
         rest = np.flatnonzero(ranges.owner < 0).tolist()

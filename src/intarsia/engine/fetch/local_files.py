@@ -76,13 +76,15 @@ def files_in_turn(
     lengths: Sequence[int | None],
     decoder: Decoder,
     otherwise: Callable[[int, OSError], Encoded | None],
+    keeps_open: Callable[[int], bool] | None = None,
 ) -> Generator[Encoded | None]:
     """Bytes of files that are read one after the other, while the system is told which come next.
 
     `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
     bytes, or raises. The bytes of each file are wanted from `starts` on, which count from the end if they are
     negative; all of them if the length is None. Bytes that need no decoding are read once it is known where
-    they go.
+    they go. `keeps_open` says which files somebody else closes; the system is told nothing about such files,
+    in which many chunks follow one another.
     """
     nbytes = min(max(decoder.nbytes, 1), MAX_BYTES)
     ahead, last = min(MAX_FILES, MAX_BYTES // nbytes), len(starts) - 1
@@ -95,7 +97,7 @@ def files_in_turn(
             yield otherwise(i, error)
             continue
         try:
-            if i % ahead == 0 and i < last and not is_in_memory(file, max(0, first)):
+            if keeps_open is None and i % ahead == 0 and i < last and not is_in_memory(file, max(0, first)):
                 for coming in range(i + 1, min(i + ahead, last + 1)):
                     _announce(open_file, coming, max(0, starts[coming]), nbytes)
             if length is None or first < 0:
@@ -107,7 +109,8 @@ def files_in_turn(
                 continue
             content = read_exactly(file, first, length)
         finally:
-            os.close(file)
+            if keeps_open is None or not keeps_open(file):
+                os.close(file)
         yield content
 
 

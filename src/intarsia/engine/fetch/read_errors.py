@@ -59,6 +59,8 @@ def read_error(
     interrupt = signal_failure(error)
     if interrupt is not None:
         raise interrupt
+    if isinstance(error.__cause__, icechunk.IcechunkError):  # zarr took it for the error of a codec
+        error = error.__cause__
     text = f"{what}: {read_failure_text(error, store, path, index)}"
     prefix = refused_prefix(error, store)
     return ReadError(text) if prefix is None else NotAuthorizedError(text, prefix)

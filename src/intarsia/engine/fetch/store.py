@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
@@ -46,16 +46,13 @@ class ByteRanges(NamedTuple):
     nbytes: Ints | None = None
     """The length of each range; None with whole objects."""
 
-    request: Ints | None = None
-    """For each, the number of its request, if `Fetcher.request_numbers` has given one; otherwise None."""
-
     within: Ints | None = None
     """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
     its first byte. None if bytes of the object itself are meant."""
 
     def select(self, which: Any) -> ByteRanges:
         """Some of them."""
-        columns = self.start, self.nbytes, self.request, self.within
+        columns = self.start, self.nbytes, self.within
         others = (None if column is None else column[which] for column in columns)
         return ByteRanges(self.source, self.object_index[which], *others)
 
@@ -217,6 +214,21 @@ def run_on_event_loop[T](work: Coroutine[Any, Any, T]) -> Future[T]:
         work.close()
         raise RuntimeError("a logical array cannot be read from within zarr's own event loop")
     return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+async def do_all(work: Sequence[Awaitable[Any]]) -> None:
+    """Wait for all of it; if some fails, the rest is cancelled, and its error is raised."""
+    if len(work) == 1:  # a task would cost more than the work
+        await work[0]
+        return
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 class LoopFetch:

@@ -10,6 +10,7 @@ with every answer.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -208,14 +209,18 @@ class OpenSource:
             checksum is not None and os.fstat(file).st_mtime_ns > checksum * NANOSECONDS
         ):
             os.close(file)
-            raise ChangedError
+            raise OSError(errno.ESTALE, f"{url} is no longer the file that was referred to")
         self._number, self._descriptor = number, file
         return file
+
+    def is_open_as(self, descriptor: int) -> bool:
+        """Whether this descriptor is that of the file."""
+        return descriptor == self._descriptor
 
     def close(self) -> None:
         if self._number >= 0:
             os.close(self._descriptor)
-            self._number = -1
+            self._number = self._descriptor = -1
 
 
 async def request_bytes(file: ReferencedFile, first: int, last: int) -> Any:
