@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -360,11 +359,12 @@ def test_a_block_that_fails_leaves_nothing_behind(repo, axis):
 
 
 class Hesitant(zarr.storage.MemoryStore):
-    """Stores the first chunk after something was removed, and removes after that was begun, if it can."""
+    """Stores the first chunk some time after another block has failed."""
 
     def __init__(self):
         super().__init__()
-        self.storing, self.removing, self.removed = (threading.Event() for _ in range(3))
+        self.storing = threading.Event()
+        self.removed = threading.Event()
 
     def set_sync(self, key, value):
         if key.endswith("c/0"):
@@ -373,8 +373,6 @@ class Hesitant(zarr.storage.MemoryStore):
         super().set_sync(key, value)
 
     async def delete_dir(self, prefix):
-        self.removing.set()
-        await asyncio.to_thread(self.storing.wait, 0.3)
         await super().delete_dir(prefix)
         if prefix.strip("/") == "a":  # the last thing to be removed
             self.removed.set()
@@ -382,21 +380,22 @@ class Hesitant(zarr.storage.MemoryStore):
 
 @pytest.mark.parametrize("late", [False, True], ids=["being written", "being computed"])
 def test_a_block_that_has_begun_when_another_fails_leaves_nothing_behind(late):
-    store, begun = Hesitant(), threading.Event()
+    store, begun, failing = Hesitant(), threading.Event(), threading.Event()
 
     def compute(block, block_id=()):
         if block_id == (1,):
             (begun if late else store.storing).wait()
+            failing.set()
             raise RuntimeError("no more data")
         begun.set()
         if late:
-            store.removing.wait()
+            failing.wait()
+            store.removed.wait(0.3)
         return block
 
     source = da.ones(4, chunks=2, dtype="i4").map_blocks(compute, meta=np.empty(0, "i4"))
     with (
-        ThreadPoolExecutor(2) as pool,
-        dask.config.set(scheduler="threads", pool=pool),
+        dask.config.set(scheduler="threads", num_workers=2),
         pytest.raises(RuntimeError, match="no more data"),
     ):
         intarsia.store_dask(source, store, "a", codecs=["gzip"])
@@ -429,10 +428,9 @@ def test_ctrl_c_does_not_wait_for_a_block_that_is_being_written():
             raise KeyboardInterrupt
 
     source = da.ones(4, chunks=2, dtype="i4").map_blocks(second_later, meta=np.empty(0, "i4"))
-    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler="threads", pool=pool):
-        with pytest.raises(KeyboardInterrupt):
-            intarsia.store_dask(source, store, "a", codecs=["gzip"], progress=interrupt)
-        store.released.set()
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(KeyboardInterrupt):
+        intarsia.store_dask(source, store, "a", codecs=["gzip"], progress=interrupt)
+    store.released.set()
 
 
 def test_transactions_sessions_groups_and_paths_are_written_to_without_a_commit(repo, tmp_path):
