@@ -56,12 +56,16 @@ def test_a_new_array_takes_the_blocks_for_chunks_and_everything_else_that_create
 
 def test_regions_have_their_own_codecs_chunks_and_shards(repo):
     regions = {
-        ((0, 4), (0, 6)): ["gzip"],
+        ((0, 4), (0, 6)): {"codecs": ["gzip"], "chunks": (4, 6)},
         ((4, 10), (0, 3)): {"codecs": ["zstd"], "chunks": (2, 3)},
         ((4, 10), (3, 6)): {"codecs": [], "chunks": (1, 1), "shards": (2, 3)},
     }
     source = da.from_array(numbers(10, 6), chunks=(3, 4))
-    intarsia.store_dask(source, repo, "a", regions=regions, lattice=(2, 3), chunks=(4, 6))
+    with intarsia.transaction(repo, message="make") as tx:
+        array = tx.create("a", shape=(10, 6), chunks=(2, 3), dtype="i4")
+        for bounds, encoding in regions.items():
+            array.add_region(bounds, **encoding)
+    intarsia.store_dask(source, repo, "a", bounds=((0, 10), (0, 6)))
     array = intarsia.open(repo, "a")
     assert np.array_equal(array[...], numbers(10, 6))
     assert [(r.bounds, r.codec_names, r.chunks, r.member.shards) for r in array.regions] == [
@@ -77,16 +81,16 @@ def test_any_layout_and_any_blocks_give_the_values(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=3)))
     lattice = tuple(data.draw(st.integers(1, 3)) for _ in shape)
     model = numbers(*shape)
-    array = intarsia.create({}, "a", shape=shape, chunks=lattice, dtype="i4")
+    store = zarr.storage.MemoryStore()
+    array = intarsia.create(store, "a", shape=shape, chunks=lattice, dtype="i4")
     tiles = data.draw(tilings(Box((0,) * len(shape), array.manifest.lattice)))
-    regions = {}
     for tile in tiles:
         bounds = tuple(zip(*array.manifest.elements(tile), strict=True))
         chunks = tuple(data.draw(st.integers(1, 5)) for _ in shape)
-        regions[bounds] = {"codecs": data.draw(codec_lists(len(shape))), "chunks": chunks}
+        array.add_region(bounds, codecs=data.draw(codec_lists(len(shape))), chunks=chunks)
     blocks = tuple(data.draw(st.integers(1, 5)) for _ in shape)
-    store = zarr.storage.MemoryStore()
-    intarsia.store_dask(da.from_array(model, chunks=blocks), store, "a", regions=regions, lattice=lattice)
+    whole = tuple((0, n) for n in shape)
+    intarsia.store_dask(da.from_array(model, chunks=blocks), store, "a", bounds=whole)
     stored = intarsia.open(store, "a")
     assert np.array_equal(stored[...], model)
     assert intarsia.verify(stored) == ()
@@ -310,7 +314,6 @@ def test_boxes_that_make_no_sense_are_refused(repo):
         (((2, 6),), {}, intarsia.errors.NoRegionError, "2 of the 4 elements"),
         (((0, 4),), {"codecs": ["zstd"]}, intarsia.errors.OverlapError, r"arr\.recode"),
         (((0, 4),), {"axis": 0}, TypeError, "not both"),
-        (((0, 4),), {"regions": {}}, TypeError, "for a new array"),
     ):
         with pytest.raises(error, match=message):
             intarsia.store_dask(data, repo, "a", bounds=bounds, **options)
@@ -328,10 +331,6 @@ def test_what_cannot_be_stored_is_refused(repo):
     unknown = unknown[unknown > 4]
     with pytest.raises(intarsia.errors.ShapeError, match="compute_chunk_sizes"):
         intarsia.store_dask(unknown, repo, "a")
-    with pytest.raises(intarsia.errors.NoRegionError, match="hold 2 of the 4 elements"):
-        intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 2),): []})
-    with pytest.raises(intarsia.errors.OverlapError):
-        intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 4),): [], ((2, 4),): []})
     with pytest.raises(intarsia.errors.ReadOnlyError, match="repository itself"):
         intarsia.store_dask(da.zeros(4, chunks=2), repo.readonly_session("main"), "a")
     assert len(list(repo.ancestry(branch="main"))) == 1

@@ -37,7 +37,6 @@ def store_dask(
     *,
     axis: int | str | None = None,
     bounds: Sequence[tuple[int, int]] | None = None,
-    regions: write_jobs.Regions | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -62,13 +61,13 @@ def store_dask(
     What happens to the logical array at `path`:
 
     - by default it is created (`overwrite` replaces an old one). `codecs`, `chunks` and `shards` say how the
-      data is stored; `regions` says it for several boxes, `{bounds: codecs}` or `{bounds: {"codecs": …,
-      "chunks": …}}`. `chunks` defaults to the blocks of the dask array; `lattice` is the chunk grid that
+      data is stored. `chunks` defaults to the blocks of the dask array; `lattice` is the chunk grid that
       regions have to align to, if it is to be finer than that.
     - with `axis`, by number or dimension name, the data goes after its end, as in `LogicalArray.append`; the
       array is created if it does not exist. Others may append at the same time.
     - with `bounds`, the data goes into that box: into a new region if the box is free, otherwise into the
-      existing regions (`codecs` equal to theirs may bring a decision or a padding function).
+      existing regions (`codecs` equal to theirs may bring a decision or a padding function). So data for
+      several regions is stored in one go once `LogicalArray.add_region` has added them without data.
 
     `client` does the work, by default the current one; without one, dask's local scheduler does. Blocks
     are first cut to whole chunks. If a worker dies, others repeat its work, and a block that fails is retried
@@ -97,8 +96,6 @@ def store_dask(
     source = _check_dask(array)
     if axis is not None and bounds is not None:
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
-    if regions is not None and (axis is not None or bounds is not None):
-        raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
     path, cluster = path.strip("/"), write_jobs.Cluster(client, retries, progress)
     encoding = Encoding(write_jobs.codecs_for(source, codecs), chunks, shards)
     is_replaced = overwrite and axis is None and bounds is None
@@ -125,7 +122,6 @@ def store_dask(
             target,
             path,
             encoding,
-            regions=regions,
             lattice=lattice,
             fill_value=fill_value,
             dimension_names=dimension_names,
