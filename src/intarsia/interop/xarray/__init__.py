@@ -6,7 +6,6 @@
 The backend is in this package, so the accessor also exists once xarray has opened any dataset with it.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,14 +23,8 @@ def to_xarray(array: Any, **options: Any) -> Any:
     2.0
     """
     xr = import_extra("xarray", "xarray")
-    from intarsia.interop.dask.to_dask import suited_layer
     from intarsia.interop.xarray.backend import variable_name
-    from intarsia.interop.xarray.variables import dimensions
 
-    chunks = options.get("chunks")
-    if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
-        dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
-        options["layer"] = suited_layer(array, [chunks.get(dim) for dim in dims])
     return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
 
 
