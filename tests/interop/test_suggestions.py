@@ -167,12 +167,6 @@ def test_a_dataset_that_is_there(repo):
         intarsia.from_xarray(dataset, repo)
     intarsia.from_xarray(dataset.assign_coords(time=np.arange(8, 16)), repo, append_dim="time")
     assert intarsia.open(repo, "v").shape == (16, 5)
-    target = repo
-    with pytest.raises(ValueError, match="unlimited") as error:
-        dataset.intarsia.append_to(target)
-    later = dataset.assign_coords(time=np.arange(16, 24))
-    follow(error, "dataset.intarsia.append_to(target, 'time')", dataset=later, target=target)
-    assert intarsia.open(repo, "v").shape == (24, 5)
     intarsia.from_xarray(dataset, repo, overwrite=True)
     assert intarsia.open(repo, "v").shape == (8, 5)
 

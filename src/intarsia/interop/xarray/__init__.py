@@ -44,29 +44,14 @@ class DatasetAccessor:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def append_to(self, target: Any, dim: str | None = None, path: str = "", **options: Any) -> str | None:
-        """Append to the dataset at `path` in a repository or store; creates it if it does not exist.
+    def append_to(self, target: Any, dim: str, path: str = "", **options: Any) -> str | None:
+        """Append along `dim` to the dataset at `path` in a repository or store; creates it if it does not exist.
 
-        `dim` is the dimension to append along; by default, the only unlimited one of the stored dataset. The
-        options are those of `intarsia.from_xarray`. Returns the snapshot id.
+        The options are those of `intarsia.from_xarray`. Returns the snapshot id.
         """
         from intarsia.interop.xarray.from_xarray import from_xarray
 
-        dim = dim or self._only_unlimited(target, path)
         return from_xarray(self._dataset, target, path, append_dim=dim, **options)
-
-    def _only_unlimited(self, target: Any, path: str) -> str:
-        xr = import_extra("xarray", "xarray")
-        stored = xr.open_dataset(
-            target, engine="intarsia", group=path, decode_cf=False, create_default_indexes=False
-        )
-        unlimited = sorted(stored.encoding.get("unlimited_dims", ()))
-        if len(unlimited) != 1:
-            raise ValueError(
-                f"give the dimension: the stored dataset has {len(unlimited)} unlimited ones, {unlimited}.\n"
-                "  dataset.intarsia.append_to(target, 'time')"
-            )
-        return str(unlimited[0])
 
 
 # Without xarray, importing what is in this package still works; calling it says what to install.
