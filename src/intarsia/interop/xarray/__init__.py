@@ -45,7 +45,7 @@ class DatasetAccessor:
         self._dataset = dataset
 
     def append_to(self, target: Any, dim: str, path: str = "", **options: Any) -> str | None:
-        """Append along `dim` to the dataset at `path` in a repository or store; creates it if it does not exist.
+        """Append along `dim` to the dataset at `path` in a repository or store, which need not exist yet.
 
         The options are those of `intarsia.from_xarray`. Returns the snapshot id.
         """
