@@ -157,7 +157,7 @@ class DatasetWriter:
             variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
         elif variable.ndim == 1 and variable.dims[0] in self.growing:
             variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
-        encoded = self.plain.encode_variable(variable, name=name)
+        encoded: Variable = self.plain.encode_variable(variable, name=name)
         if encoded.encoding.get("_FillValue", "unset") is None:  # xarray's word for no such attribute
             del encoded.encoding["_FillValue"]
         if overrides:
