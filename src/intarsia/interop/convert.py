@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath
@@ -35,7 +34,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import removed_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import with_containers_of
-from intarsia.versions.repository import check_name, open_repository, remove_new_store_on_failure
+from intarsia.versions.repository import check_name, describe, open_repository, remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import ResolvedStore, Version, as_repository, open, resolve_store
 
@@ -254,19 +253,11 @@ def _export_virtual(
     with remove_new_store_on_failure(store):
         repo = with_containers_of(open_repository(store, create=True), source.repo)
         replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
-        if replaces_source and _has_snapshot(repo, source.snapshot_id):
+        if replaces_source and describe(repo) == describe(source.repo):
             raise OverwriteError(f"{source_path or '/'!r} cannot be exported onto itself")
         with transaction(repo, message=f"export {source_path or 'a dataset'} as virtual arrays") as tx:
             parts.write(_new_group(tx.store, path, overwrite=overwrite), progress)
     return open_group(resolve_store(repo).store, path, "r")
-
-
-def _has_snapshot(repo: icechunk.Repository, snapshot_id: str) -> bool:
-    try:
-        repo.lookup_snapshot(snapshot_id)
-    except icechunk.IcechunkError:
-        return False
-    return True
 
 
 def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:
