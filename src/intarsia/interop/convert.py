@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from intarsia.interop.node_copies import (
     write_logical_array,
     write_plain_array,
 )
+from intarsia.interop.write_jobs import write_to
 from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group, session_store
@@ -90,25 +91,23 @@ def convert(
         check_name(store)
     arrays: dict[str, LogicalArray] = {}
 
-    def convert_array(path: str, array: AnyArray, part: Progress) -> None:
+    def convert_array(target: Any, path: str, array: AnyArray, part: Progress) -> None:
         parent, _, name = path.rpartition("/")
         if len(nodes) > 1 and ArrayDescription.of(array).manifest.dimension_names == (name,):
-            place = open_group(store, parent, "a").store_path / name  # the coordinate of a dimension
+            place = open_group(target, parent, "a").store_path / name  # the coordinate of a dimension
             write_plain_array(array, place, Encoding(), part)
             return
         chosen = codecs
         if isinstance(codecs, str) and codecs == "auto":
             chosen = advise(array, objective).codecs if array.size else None
         choice = Encoding(chosen, chunks, shards)
-        arrays[path] = write_logical_array(array, store, path, choice, part)
+        arrays[path] = write_logical_array(array, target, path, choice, part)
 
-    target: Any = nullcontext(None)
-    if repo is not None:
-        target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
-    with target as tx:
-        store = resolve_store(store).store if tx is None else tx.store
-        with remove_new_store_on_failure(store):
-            copy_nodes(nodes, lambda path: open_group(store, path, "a"), convert_array, progress)
+    def write(target: Any) -> None:
+        open_target = partial(open_group, target, mode="a")
+        copy_nodes(nodes, open_target, partial(convert_array, target), progress)
+
+    write_to(repo or store, write, branch=branch, message=message or f"convert {path or 'a group'}")
     if repo is not None:
         arrays = {name: open(repo, name, branch=branch) for name in arrays}
     return arrays if isinstance(node, zarr.Group) else arrays[path]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,9 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import as_values
 from intarsia.nullable import optional_dtype
 from intarsia.progress import Progress, silent
+from intarsia.versions.repository import remove_new_store_on_failure
+from intarsia.versions.transaction import retry
+from intarsia.versions.version import as_repository, resolve_store
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,27 @@ def run_jobs(jobs: Iterable[WriteJob], cluster: Cluster, then: Callable[[], obje
         raise
     for job in reserved:
         job.reservation.commit()
+
+
+def write_to(
+    store: Any,
+    write: Callable[[Any], object],
+    *,
+    branch: str,
+    message: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> str | None:
+    """Call `write` with a store to write to; in a repository, return the snapshot id of the commit.
+
+    If others change there what it builds on, it is called again.
+    """
+    repo = as_repository(store)
+    if repo is not None:
+        return retry(repo, lambda tx: write(tx.store), branch=branch, message=message, metadata=metadata)
+    target = resolve_store(store).store
+    with remove_new_store_on_failure(target):
+        write(target)
+    return None
 
 
 def new_array(

@@ -331,7 +331,7 @@ def test_what_cannot_be_stored_is_refused(repo):
     unknown = unknown[unknown > 4]
     with pytest.raises(intarsia.errors.ShapeError, match="compute_chunk_sizes"):
         intarsia.store_dask(unknown, repo, "a")
-    with pytest.raises(intarsia.errors.ReadOnlyError, match="repository itself"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
         intarsia.store_dask(da.zeros(4, chunks=2), repo.readonly_session("main"), "a")
     assert len(list(repo.ancestry(branch="main"))) == 1
 
@@ -501,3 +501,10 @@ def test_blocks_are_written_with_the_options_of_the_call(kind, tmp_path):
     with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         intarsia.store_dask(data, target, "x", axis=0)
     assert intarsia.open(target, "x").shape == (136, 64)
+
+
+@pytest.mark.parametrize("path", ["", "a/b"])
+def test_a_new_directory_may_be_the_array_itself(path, tmp_path):
+    for axis in (None, 0):
+        intarsia.store_dask(da.from_array(numbers(4), chunks=2), tmp_path / "new.zarr", path, axis=axis)
+    assert intarsia.open(tmp_path / "new.zarr", path)[...].tolist() == [0, 1, 2, 3] * 2

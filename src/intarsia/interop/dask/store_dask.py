@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from intarsia.codecs import CodecLike
-from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import NotLogicalArrayError, ShapeError
 from intarsia.extras import import_extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
@@ -25,9 +25,7 @@ from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
 from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
-from intarsia.versions.repository import remove_new_store_on_failure
-from intarsia.versions.transaction import transaction
-from intarsia.versions.version import as_repository, group_at, resolve_store
+from intarsia.versions.version import as_repository, group_at
 
 
 def store_dask(
@@ -130,23 +128,20 @@ def store_dask(
         )
 
     repo = as_repository(store)
-    if repo is None:
-        target = resolve_store(store).store
-        with remove_new_store_on_failure(target):
-            write_jobs.run_jobs([reserve(writable(target))], cluster)
-        return None
     verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"
-    commit = Commit(repo, branch, message or f"{verb} {path or '/'}", metadata)
-    if axis is not None:
+    message = message or f"{verb} {path or '/'}"
+    if repo is not None and axis is not None:
         incoming = _DeferredAppend(source, axis, encoding, cluster)
         try:
-            return append_data(commit, path, incoming)
+            return append_data(Commit(repo, branch, message, metadata), path, incoming)
         except NotLogicalArrayError:
             if incoming.array_exists:
                 raise  # somebody removed it
-    with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
-        write_jobs.run_jobs([reserve(tx.store)], cluster)
-    return tx.snapshot_id or repo.lookup_branch(branch)
+
+    def write(target: Any) -> None:
+        write_jobs.run_jobs([reserve(target)], cluster)
+
+    return write_jobs.write_to(store, write, branch=branch, message=message, metadata=metadata)
 
 
 def _check_dask(array: Any) -> Any:
@@ -163,17 +158,6 @@ def _check_dask(array: Any) -> Any:
             "  Compute them first: array.compute_chunk_sizes()"
         )
     return array
-
-
-def writable(store: Any) -> Any:
-    """A store that can be written to, opened if it is a path; a read-only session is an error."""
-    store = open_group(store, "", "a") if isinstance(store, str) else store
-    if getattr(store, "read_only", False):
-        raise ReadOnlyError(
-            "the store is open for reading only.\n"
-            "  Give the repository itself, a transaction, or repo.writable_session(branch)"
-        )
-    return store
 
 
 @dataclass

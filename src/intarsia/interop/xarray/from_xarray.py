@@ -4,13 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from intarsia.extras import import_extra
-from intarsia.interop.dask.store_dask import writable
-from intarsia.interop.write_jobs import Cluster
+from intarsia.interop.write_jobs import Cluster, write_to
 from intarsia.logical.hierarchy import open_group
 from intarsia.progress import Progress, silent
-from intarsia.versions.repository import remove_new_store_on_failure
-from intarsia.versions.transaction import retry, transaction
-from intarsia.versions.version import as_repository, resolve_store
 
 
 def from_xarray(
@@ -92,18 +88,9 @@ def from_xarray(
         for group, dataset in nodes:
             DatasetWriter(dataset, open_group(store, group, "a"), choices, cluster).write()
 
-    repo = as_repository(store)
-    if repo is None:
-        target = resolve_store(store).store
-        with remove_new_store_on_failure(target):
-            write(writable(target))
-        return None
-    text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
-    if append_dim is not None:
-        return retry(repo, lambda tx: write(tx.store), branch=branch, message=text, metadata=metadata)
-    with transaction(repo, branch=branch, message=text, metadata=metadata) as tx:
-        write(tx.store)
-    return tx.snapshot_id or tx.session.snapshot_id
+    verb = "write" if append_dim is None else "append to"
+    text = message or f"{verb} {path.strip('/') or '/'}"
+    return write_to(store, write, branch=branch, message=text, metadata=metadata)
 
 
 def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
