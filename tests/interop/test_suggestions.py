@@ -123,21 +123,6 @@ def test_a_group_to_adopt(tmp_path, plain):
     np.testing.assert_array_equal(found[...], VALUES)
 
 
-def test_a_codec_that_tensorstore_does_not_know(tmp_path):
-    tensorstore = pytest.importorskip("tensorstore")
-    array = intarsia.create(tmp_path / "s", "a", shape=(8, 5), chunks=(4, 5), dtype="int64")
-    bounds = ((0, 8), (0, 5))
-    array.add_region(bounds, codecs=[intarsia.codecs.ConditionalCodec(codecs=["gzip"])], data=VALUES)
-    with pytest.raises(IntarsiaError) as error:
-        intarsia.tensorstore_spec(array)
-    (spec,) = re.findall(r"\{.*\}", str(error.value))
-    with follow(error, "intarsia.serve(array)", array=array) as server:
-        found = tensorstore.open(follow(error, spec, server=server)).result().read().result()
-    np.testing.assert_array_equal(found, VALUES)
-    follow(error, "array.recode(bounds, codecs=[…])", array=array, bounds=bounds, codecs=["gzip"])
-    assert intarsia.tensorstore_spec(intarsia.open(tmp_path / "s", "a"))
-
-
 def test_a_dataset_that_is_there(repo):
     dataset = xr.Dataset({"v": (("time", "x"), VALUES)}, {"time": np.arange(8)})
     intarsia.from_xarray(dataset, repo)

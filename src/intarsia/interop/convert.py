@@ -16,7 +16,7 @@ from zarr.storage import StorePath
 from intarsia._compat import sync
 from intarsia.archives.references.to_virtual_zarr import VirtualParts
 from intarsia.codecs import CodecLike
-from intarsia.display import one_line, place_text
+from intarsia.display import place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
 from intarsia.interop.node_copies import (
     AnyArray,
@@ -238,8 +238,6 @@ def _new_group(target: Any, to: str, *, overwrite: bool) -> zarr.Group:
             f"there is already something at {to or str(target)!r}: choose another place, "
             f"or replace it with {argument('overwrite', True)}"
         ) from error
-    except ValueError as error:
-        raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error
 
 
 def _export_virtual(

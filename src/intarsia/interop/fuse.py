@@ -56,8 +56,11 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     names = {region.name for region in array.regions}  # replicas hold the same values once more
     members = {name: array.members[name] for name in array.manifest.members if name in names}
     before = _shared_codecs(array, members)
-    chains = {name: _chain(member) for name, member in members.items()}
-    nested = _common_chain(list(chains.values()))
+    nested: list[BytesBytesCodec] = []
+    masks = {}
+    for name, member in members.items():
+        chain = [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+        masks[name], nested = _with_chain(nested, chain)
     manifest = array.manifest
     encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
     _check_readable(list(members.values()))
@@ -74,8 +77,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     with removed_on_failure(fused.store_path):
         fused.update_attributes(dict(array.attrs))
         for region in array.regions:
-            mask = _mask(chains[region.name], nested)
-            missing = _copy_with_header(members[region.name], fused, region.row, mask)
+            missing = _copy_with_header(members[region.name], fused, region.row, masks[region.name])
             _write_fill_value(members[region.name].fill_value, fused, manifest, missing)
     return fused
 
@@ -158,8 +160,21 @@ def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
     return tuple(getattr(array.metadata, "codecs", ()))
 
 
-def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
-    return [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+def _with_chain(
+    nested: list[BytesBytesCodec], chain: list[BytesBytesCodec]
+) -> tuple[int, list[BytesBytesCodec]]:
+    """The mask that applies a chain, and the nested codecs with those of it that were missing at the end.
+
+    >>> _with_chain(["shuffle", "gzip"], ["shuffle", "zstd"])
+    (5, ['shuffle', 'gzip', 'zstd'])
+    """
+    mask = position = 0
+    for codec in chain:
+        if codec not in nested[position:]:
+            nested = [*nested, codec]
+        position = nested.index(codec, position) + 1
+        mask |= 1 << (position - 1)
+    return mask, nested
 
 
 def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:
@@ -187,24 +202,3 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
                 command="Recode it first: intarsia recode; or copy the values: intarsia export",
             )
     return shared or []
-
-
-def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesBytesCodec]:
-    """A list that holds every chain in order, each codec where the chains first need it."""
-    common: list[BytesBytesCodec] = []
-    for chain in chains:
-        end = len(common)  # where the codecs of the chain begin that were placed so far
-        for codec in reversed(chain):
-            found = [i for i in range(end) if common[i] == codec]
-            end = found[-1] if found else end
-            if not found:
-                common.insert(end, codec)
-    return common
-
-
-def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -> int:
-    mask = position = 0
-    for codec in chain:
-        position = list(common).index(codec, position) + 1
-        mask |= 1 << (position - 1)
-    return mask

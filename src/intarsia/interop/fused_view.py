@@ -42,13 +42,14 @@ from intarsia.errors import (
     ReadOnlyError,
     ShapeError,
 )
+from intarsia.logical.attributes import RESERVED
 from intarsia.logical.encoding import Encoding, planned_metadata
 from intarsia.logical.hierarchy import is_logical, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import allocate
-from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
+from intarsia.manifest.document import CONVENTIONS_KEY, convention
 from intarsia.parallel import check_travels
 from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import LATEST, Version, resolve_store
@@ -438,14 +439,12 @@ class ArrayView:
 
 def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
     """The group's attributes without those that make it a logical array; other conventions stay."""
-    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
-    del attributes[MANIFEST_KEY]
-    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
-    if isinstance(conventions, list):
-        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
-        if others:
-            attributes[CONVENTIONS_KEY] = others
-    return attributes
+    attributes, uuid = logical.group.metadata.attributes, convention(1)["uuid"]
+    listed = attributes.get(CONVENTIONS_KEY)
+    entries = listed if isinstance(listed, list) else []
+    others = [each for each in entries if not (isinstance(each, dict) and each.get("uuid") == uuid)]
+    users = {key: value for key, value in attributes.items() if key not in RESERVED}
+    return users | ({CONVENTIONS_KEY: others} if others else {})
 
 
 def _chunk_key(index: tuple[int, ...]) -> str:

@@ -25,9 +25,6 @@ DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")
     + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 )
-CODECS = frozenset(("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"))
-"""What the zarr3 driver of TensorStore 0.1.86 decodes."""
-
 NOWHERE = "intarsia/holes/"
 """A directory of TensorStore's memory in which nothing is ever stored."""
 
@@ -44,8 +41,8 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
     TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
     holes read as the fill value there too. The spec describes the current layout: make a new one after the
     layout has changed. Views of members become index transforms. Members in memory or in an Icechunk
-    repository, packed regions, and codecs that TensorStore does not know are refused; use `intarsia.serve`
-    for those.
+    repository, and packed regions are refused; use `intarsia.serve` for those, and for codecs that
+    TensorStore does not know.
 
     >>> import intarsia, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +84,6 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
             )
         member = checked_member(members[name], manifest, row)
         if name not in places:
-            _check_codecs(name, _document(member.metadata)["codecs"])
             places[name] = kvstore_of(array.store, member.path)
         yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(manifest, row)}
 
@@ -122,18 +118,6 @@ def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
 def _document(metadata: Any) -> Any:
     """The zarr.json of an array."""
     return json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
-
-
-def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
-    for codec in codecs:
-        if codec["name"] not in CODECS:
-            raise UnreachableMembersError(
-                f"TensorStore does not know the codec {codec['name']!r} of the member {member}.\n"
-                f"  {SERVE_INSTEAD}\n"
-                "  Or encode the region again: array.recode(bounds, codecs=[…])"
-            )
-        configuration = codec.get("configuration", {})
-        _check_codecs(member, configuration.get("codecs", []) + configuration.get("index_codecs", []))
 
 
 def kvstore_of(store: Any, path: str) -> dict[str, Any] | str:

@@ -12,7 +12,7 @@ import zarr
 from intarsia._compat import dask_meta, sync
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
-from intarsia.errors import BoundsError, OverlapError, ShapeError
+from intarsia.errors import OverlapError, ShapeError
 from intarsia.logical.append import AppendPlan, take_over_codecs
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -24,7 +24,7 @@ from intarsia.logical.staging import (
     reserve_in_existing_regions,
     reserve_regions,
 )
-from intarsia.manifest.box import Box
+from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.data_types import as_values
 from intarsia.nullable import optional_dtype
 from intarsia.progress import Progress, silent
@@ -142,20 +142,16 @@ def new_array(
         return WriteJob(source, reserve_regions(logical, whole if source.size else []), created=True)
 
 
-def fill_bounds(
-    source: Any, logical: LogicalArrayHandle, bounds: Iterable[tuple[int, int]], encoding: Encoding
-) -> WriteJob:
+def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding) -> WriteJob:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
     _check_type(logical, source)
-    box = Box.of((int(a), int(b)) for a, b in bounds)
-    if len(box.shape) != manifest.ndim or box.shape != tuple(source.shape):
+    box = Box.of(element_bounds(bounds, manifest.shape))
+    if box.shape != tuple(source.shape):
         raise ShapeError(
             f"the data has shape {tuple(source.shape)}, but the box {box.text()} has {box.shape}"
         )
-    if any(a < 0 or b > n for a, b, n in zip(*box, manifest.shape, strict=True)):
-        raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
         return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))

@@ -19,6 +19,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import Reservation
+from intarsia.manifest.box import BoundsLike
 from intarsia.manifest.data_types import as_values, to_user_array
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
@@ -34,7 +35,7 @@ def store_dask(
     path: str = "",
     *,
     axis: int | str | None = None,
-    bounds: Sequence[tuple[int, int]] | None = None,
+    bounds: BoundsLike | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
