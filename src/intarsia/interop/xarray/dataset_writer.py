@@ -48,10 +48,8 @@ class Choices:
 
     append_dim: str | None
     codecs: Any
-    chunks: Mapping[str, Any]
     lattice: Mapping[str, Any]
     encoding: Mapping[str, Mapping[str, Any]]
-    logical: frozenset[str]
     unlimited_dims: tuple[str, ...] | None
     overwrite: bool
 
@@ -62,12 +60,10 @@ class Choices:
     def check_names(self, known: set[Hashable]) -> None:
         """Refuse choices for variables that do not exist."""
         by_name = self.codecs if isinstance(self.codecs, Mapping) else {}
-        names = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
+        names = set().union(self.lattice, self.encoding, by_name)
         unknown = sorted(names - known)
         if unknown:
-            raise KeyError(
-                f"codecs, chunks, lattice, encoding or logical name {unknown[0]!r}, which the dataset lacks"
-            )
+            raise KeyError(f"codecs, lattice or encoding name {unknown[0]!r}, which the dataset lacks")
 
 
 class DatasetWriter:
@@ -176,8 +172,6 @@ class DatasetWriter:
     def _is_logical(self, name: str, variable: Variable) -> bool:
         if name in self.stored and not self.choices.overwrite:
             return is_logical(self.stored[name])
-        if name in self.choices.logical:
-            return True
         return name in self.dataset.data_vars and variable.ndim > 0 and variable.dtype.kind in "biufc"
 
     def _job(self, name: str, variable: Variable, grows: bool) -> WriteJob:
@@ -210,17 +204,15 @@ class DatasetWriter:
 
     def _storage(self, name: str, variable: Variable, data: Any, grows: bool) -> Encoding:
         """How the chunks of a logical array are stored: as the options say, or the keys of its `encoding`."""
-        codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
-        overrides = self.choices.encoding.get(name, {})
+        codecs, overrides = self.choices.codecs_of(name), self.choices.encoding.get(name, {})
         unused = sorted(overrides.keys() & {"write_empty_chunks", "chunk_key_encoding", "cache_metadata"})
         if unused:
             raise ValueError(f"encoding of {name!r}: a logical array takes no {unused[0]!r}; leave it out")
         stated = {key: overrides[key] for key in CODECS if key in overrides}
-        if (stated and codecs is not None) or (overrides.get("chunks") is not None and chunks is not None):
-            raise ValueError(f"encoding of {name!r}: codecs or chunks are an option as well; give them once")
+        if stated and codecs is not None:
+            raise ValueError(f"encoding of {name!r}: codecs are an option as well; give them once")
         codecs = _codec_list(data, stated) if stated else codecs_for(data, codecs)
-        if chunks is None:
-            chunks = _sizes("chunks", (overrides if grows else variable.encoding).get("chunks"), variable)
+        chunks = _sizes("chunks", (overrides if grows else variable.encoding).get("chunks"), variable)
         return Encoding(codecs, chunks, _sizes("shards", overrides.get("shards"), variable))
 
 

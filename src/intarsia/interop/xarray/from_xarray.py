@@ -16,10 +16,8 @@ def from_xarray(
     *,
     append_dim: str | None = None,
     codecs: Mapping[str, Any] | Iterable[Any] | Literal["auto"] | None = None,
-    chunks: Mapping[str, Any] | None = None,
     lattice: Mapping[str, Any] | None = None,
     encoding: Mapping[str, Mapping[str, Any]] | None = None,
-    logical: Iterable[str] | None = None,
     unlimited_dims: Iterable[str] | None = None,
     overwrite: bool = False,
     branch: str = "main",
@@ -32,10 +30,10 @@ def from_xarray(
     """Write a dataset (or a DataArray with a name, or a DataTree) into a group of a repository or store.
 
     Numeric data variables become logical arrays; coordinates, scalars and strings become plain Zarr arrays,
-    as xarray writes them (`logical` names the variables that become logical arrays instead). Values are
-    encoded as in CF, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
+    as xarray writes them. Values are encoded as in CF, by xarray's own encoders: `encoding` takes `dtype`,
+    `scale_factor`, `units` and so on, and the `chunks` and `shards` to store.
 
-    Give `codecs`, `chunks` and `lattice` by variable; a single codec list applies to all logical arrays.
+    Give `codecs` and `lattice` by variable; a single codec list applies to all logical arrays.
     `append_dim` puts the dataset after the end of that dimension, with its own codecs. Variables with this
     dimension grow, in their stored CF encoding. The others stay as they are, and coordinates must be equal.
     `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
@@ -74,10 +72,8 @@ def from_xarray(
     choices = Choices(
         append_dim=append_dim,
         codecs=codecs if codecs is None or isinstance(codecs, str | Mapping) else tuple(codecs),
-        chunks=dict(chunks or {}),
         lattice=dict(lattice or {}),
         encoding=dict(encoding or {}),
-        logical=frozenset(logical or ()),
         unlimited_dims=None if unlimited_dims is None else tuple(unlimited_dims),
         overwrite=overwrite,
     )
