@@ -205,12 +205,6 @@ class DaskNamespace:
             return DaskNamespace(value)
         return _taking_logical_arrays(value) if callable(value) and not isinstance(value, type) else value
 
-    def __dir__(self) -> list[str]:
-        return dir(self._functions)
-
-    def __repr__(self) -> str:
-        return f"<the Array API of logical arrays, computed by {self._functions.__name__}>"
-
 
 def _taking_logical_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)

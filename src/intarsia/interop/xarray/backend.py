@@ -27,7 +27,7 @@ from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_gr
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
-from intarsia.parallel import check_travels, snapshot_of
+from intarsia.parallel import snapshot_of
 from intarsia.versions.authorization import Allowed
 from intarsia.versions.repository import explain_errors, is_repository
 from intarsia.versions.version import Version, resolve_store
@@ -110,9 +110,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             files={"concat_dim": concat_dim, "combine": combine} | dict(ingest_options or {}),
         )
         dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
-        owns_store = isinstance(filename_or_obj, str | os.PathLike)
-        return StoreBackendEntrypoint().open_dataset(
-            GroupStore(opened, frozenset(dropped), nulls, layer, owns_store),
+        dataset = StoreBackendEntrypoint().open_dataset(
+            GroupStore(opened, frozenset(dropped), nulls, layer),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -120,6 +119,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
+        dataset.set_close(None)  # otherwise it would carry the group along
+        return dataset
 
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, group: str | None = None, **options: Any
@@ -277,9 +278,6 @@ class GroupStore(AbstractDataStore):
     layer: int | None = None
     """The layer to read arrays from that have it."""
 
-    owns_store: bool = False
-    """Whether the store was opened for this dataset."""
-
     def get_variables(self) -> dict[str, Variable]:
         """Every array of the group by name."""
         is_array = is_logical(self.group)
@@ -309,16 +307,6 @@ class GroupStore(AbstractDataStore):
         """The dimensions that grow, if they were recorded."""
         unlimited: Any = self.group.attrs.get(UNLIMITED_KEY)
         return {} if unlimited is None else {"unlimited_dims": set(unlimited)}
-
-    def close(self) -> None:
-        """Close the store, if it was opened for this dataset."""
-        if self.owns_store:
-            self.group.store.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A dataset carries this along in order to close it; one that was sent elsewhere closes nothing.
-        check_travels(self.group.store, "the dataset")
-        return GroupStore, (self.group, self.dropped)
 
 
 def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
