@@ -231,29 +231,24 @@ def _register_tokens() -> None:
         from dask.base import normalize_token
     except ImportError:
         return
-    normalize_token.register(icechunk.Repository, repository_token)
-    normalize_token.register(icechunk.Session, lambda session: store_token(session.store))
-    normalize_token.register(icechunk.IcechunkStore, store_token)
+    normalize_token.register((icechunk.Repository, icechunk.Session, icechunk.IcechunkStore), version_token)
 
 
-def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
-    """A repository as it is now: every branch and the snapshot it points to.
+def version_token(source: icechunk.Repository | icechunk.Session | icechunk.IcechunkStore) -> tuple[Any, ...]:
+    """Every branch of a repository and the snapshot it points to, or the one snapshot of a session.
 
-    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
-    >>> repository_token(repo) == repository_token(repo)
-    True
-    """
-    tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
-    return "icechunk", str(repo.storage), tips
-
-
-def store_token(store: icechunk.IcechunkStore) -> tuple[str, str]:
-    """The snapshot of a store; something unique if values may still change.
+    It is something unique if values may still change.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
-    >>> store_token(repo.readonly_session("main").store) == store_token(repo.readonly_session("main").store)
+    >>> version_token(repo) == version_token(repo)
+    True
+    >>> version_token(repo.readonly_session("main")) == version_token(repo.readonly_session("main").store)
     True
     """
+    if isinstance(source, icechunk.Repository):
+        tips = [(branch, source.lookup_branch(branch)) for branch in sorted(source.list_branches())]
+        return "icechunk", str(source.storage), tips
+    store = source.store if isinstance(source, icechunk.Session) else source
     return "icechunk", snapshot_of(store) or uuid.uuid4().hex
 
 
