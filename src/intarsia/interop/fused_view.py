@@ -50,7 +50,6 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import allocate
 from intarsia.manifest.document import CONVENTIONS_KEY, convention
-from intarsia.parallel import check_travels
 from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import LATEST, Version, resolve_store
 
@@ -188,7 +187,6 @@ class ViewStore(Store):
         return f"fused-view-of-{place_text(self.place)}".rstrip("/")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self._store, "the view")
         return ViewStore, self._identity()
 
     async def set(self, key: str, value: Buffer) -> None:

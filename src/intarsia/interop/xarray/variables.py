@@ -24,7 +24,6 @@ from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.without_nulls import NullsChoice
-from intarsia.parallel import check_travels
 
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
 MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
@@ -57,10 +56,6 @@ class LazyValues(BackendArray):
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
         return self._converted(await self._array.read_async(key.tuple, _mode(key)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self._array.store, "the dataset")
-        return LazyValues, (self._array, self.dtype, self._convert)
 
 
 def _mode(key: indexing.ExplicitIndexer) -> Mode:
