@@ -101,16 +101,8 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self._dims)
 
-    def __repr__(self) -> str:
-        return repr(self._chunk_sizes())
-
     def __deepcopy__(self, memo: object) -> "PreferredChunks":
         return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._sizes is not None:
-            return dict, (self._sizes,)
-        return PreferredChunks, (self._array, self._dims)
 
 
 def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tuple[str, ...]:
