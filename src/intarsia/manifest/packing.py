@@ -276,6 +276,23 @@ class Packing:
         arguments = arguments_of_attributes(dtype, attributes)
         return None if arguments is None else cls(**arguments)
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of a variable that describe it, as `from_attributes` reads them.
+
+        >>> Packing("int8", scale=0.5, missing=255, unsigned=True).attributes
+        {'scale_factor': np.float64(0.5), '_FillValue': np.int8(-1), '_Unsigned': 'true'}
+        """
+        marks = list(np.array(self.missing, dtype=self.numbers).view(self.stored))
+        attributes = {
+            "scale_factor": self.scale,
+            "add_offset": self.offset,
+            "_FillValue": marks[0] if marks else None,
+            "missing_value": marks[1:] or None,
+            "_Unsigned": None if self.unsigned is None else str(self.unsigned).lower(),
+        }
+        return {key: value for key, value in attributes.items() if value is not None}
+
     def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
         """This packing with another scale and offset of the same types, without checking them again.
 

@@ -26,7 +26,6 @@ from intarsia.logical.hierarchy import LEDGER
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, chunk_grid
-from intarsia.manifest.packing import Packing
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
 """What to do if a copy cannot be avoided."""
@@ -171,7 +170,7 @@ class _Variable:
             )
         member = region.member
         if region.packing is not None:
-            attrs |= _packing_attrs(region.packing)
+            attrs |= region.packing.attributes
         inside = self.array.manifest.to_member(region.row, box)
         chunks = tuple(member.shards or member.chunks)
         if any(start % size for start, size in zip(inside.start, chunks, strict=True)):
@@ -185,20 +184,6 @@ class _Variable:
             self.name, self.dims, attrs, box.shape, chunks, np.dtype(member.dtype), member.fill_value, member,
             self._tables[region.name], inside.in_units(chunks)[0],
         )  # fmt: skip
-
-
-def _packing_attrs(packing: Packing) -> dict[str, Any]:
-    """How stored numbers become values, as CF attributes."""
-    factors = {"scale_factor": packing.scale, "add_offset": packing.offset}
-    attrs = {name: factor.item() for name, factor in factors.items() if factor is not None}
-    marks = [mark.item() for mark in packing.missing]
-    if marks:
-        attrs["_FillValue"] = marks[0]
-    if len(marks) > 1:
-        attrs["missing_value"] = marks[1:]
-    if packing.unsigned is not None:
-        attrs["_Unsigned"] = "true" if packing.unsigned else "false"
-    return attrs
 
 
 def _loaded(dataset: Dataset, name: str, bounds: Bounds) -> PlainArray:

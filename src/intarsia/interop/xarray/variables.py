@@ -190,14 +190,8 @@ def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
     packing, holds_fill = manifest.packings[0], manifest.packings[0].holds(manifest.fill_value)
     if not holds_fill and manifest.regions.cells() < prod(manifest.lattice):
         return {}  # xarray would write arbitrary values where no region is
-    marks = np.array(packing.missing[:1], dtype=packing.numbers).view(packing.stored)
-    attributes = {
-        "scale_factor": packing.scale,
-        "add_offset": packing.offset,
-        "_FillValue": marks[0] if marks.size else None,
-        "_Unsigned": None if packing.unsigned is None else str(packing.unsigned).lower(),
-    }
-    encoding = {key: value for key, value in attributes.items() if value is not None}
+    encoding = packing.attributes
+    encoding.pop("missing_value", None)  # xarray writes one mark
     fill_value = packing.encode(manifest.fill_value)[()] if holds_fill else None
     return encoding | {"dtype": packing.stored, "fill_value": fill_value} if encoding else {}
 
