@@ -15,6 +15,7 @@ from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 from zarr.codecs import CastValue, ScaleOffset
 
+from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.codecs.base import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
@@ -247,12 +248,7 @@ def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
-    """The attribute `_FillValue`, as xarray writes it to Zarr v3 (floats in base64) or as people do."""
-    if dtype.kind not in "fcS" or not isinstance(stored, str | list):
-        return stored
-    if dtype.kind == "f" and isinstance(stored, str):
-        try:
-            return float(stored)  # "NaN", for example; base64 of eight bytes always ends in "="
-        except ValueError:
-            pass
-    return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)
+    """The attribute `_FillValue`, as xarray writes it to Zarr v3 (in base64) or as people do."""
+    if dtype.kind in "cS" and isinstance(stored, str | list):
+        return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)
+    return decoded_fill_attribute(stored, dtype)
