@@ -37,6 +37,7 @@ import numpy as np
 from zarr.storage import StorePath
 
 from intarsia._compat import native_store
+from intarsia.errors import WritableSessionError
 
 type Kind = bool
 LISTING, WRITING = False, True
@@ -268,7 +269,12 @@ class IcechunkStore(icechunk.IcechunkStore):
     def __getstate__(self) -> object:
         session = self._store.session
         if not (session.read_only or session.is_fork):
-            return super().__getstate__()  # refuses, and says what to do
+            raise WritableSessionError(
+                "this belongs to a writable Icechunk session, which cannot be sent to another process: what"
+                " is written there would be lost.\n"
+                "  To write from several processes, use intarsia.store_dask(dask_array, repo, path, …)\n"
+                "  To read there, open it from a read-only session: intarsia.open(repo, path)"
+            )
         state = {key: value for key, value in vars(self).items() if key != "_turns"}
         return state | {"_store": session.as_bytes()}
 

@@ -310,18 +310,3 @@ def snapshot_of(store: Any) -> str | None:
     if isinstance(store, icechunk.IcechunkStore) and store.session.read_only:
         return store.session.snapshot_id
     return None
-
-
-def check_travels(store: Any, what: str) -> None:
-    """Refuse to pickle anything that belongs to a writable session: changes made elsewhere would be lost."""
-    if not isinstance(store, icechunk.IcechunkStore):
-        return
-    session = store.session
-    if session.read_only or isinstance(session, icechunk.ForkSession):
-        return
-    raise errors.WritableSessionError(
-        f"{what} belongs to a writable Icechunk session, which cannot be sent to another process: what is "
-        "written there would be lost.\n"
-        "  To write from several processes, use intarsia.store_dask(dask_array, repo, path, …)\n"
-        "  To read there, open it from a read-only session: intarsia.open(repo, path)"
-    )

@@ -132,7 +132,7 @@ def test_a_plain_array_alone_is_told_from_other_things(tmp_path):
             intarsia.open(tmp_path / name)
         with pytest.raises(intarsia.errors.RepositoryNotFoundError, match="is a plain Zarr store"):
             intarsia.open_repository(tmp_path / name)
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"there is only /"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"no Zarr group at .nowhere."):
         xr.open_dataset(report.repository, engine="intarsia", group="nowhere")
     prefix, *_ = intarsia.archives.containers(report.repository)
     granted = intarsia.archives.authorize(report.repository, prefix)  # one prefix is no list of characters

@@ -253,3 +253,14 @@ def test_the_command_writes_the_same(archive, tmp_path):
     )
     failure("export", tmp_path / "r", tmp_path / "q", "--to", "netcdf", code=2)
     assert not (tmp_path / "q").exists()
+
+
+def test_fill_values_of_unsigned_numbers_are_as_they_are_stored(tmp_path):
+    dataset = xr.Dataset({"t": (("time", "x"), [[1.0, 200.0, np.nan, 250.0]])}, {"time": [0]})
+    packing = {"dtype": "i1", "_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": 1.0}
+    dataset.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"t": packing})
+    archive = intarsia.ingest(tmp_path / "a.nc", tmp_path / "r", concat_dim="time").repository
+    plain = intarsia.export(archive, tmp_path / "plain", to="virtual")
+    assert plain["t"].attrs["_FillValue"] == -1
+    with xr.open_zarr(plain.store, consolidated=False) as opened:
+        np.testing.assert_array_equal(opened["t"], dataset["t"])

@@ -398,3 +398,16 @@ def test_arrays_are_decoded_into_views_and_from_them():
 def test_numbers_of_another_type_are_not_decoded():
     with pytest.raises(PackingError, match="are int32, not int16"):
         Packing("int16", scale=0.5).decode(np.zeros(3, "i4"))
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        Packing("int16", scale=np.float32(0.5), offset=np.float32(2), missing=(-1, -2)),
+        Packing("int8", missing=255, unsigned=True),
+        Packing("uint8", scale=0.25, missing=-1, unsigned=False),
+        Packing("float32", missing=-9.5),
+    ],
+)
+def test_a_packing_is_read_from_the_attributes_that_describe_it(packing):
+    assert Packing.from_attributes(packing.stored, packing.attributes) == packing

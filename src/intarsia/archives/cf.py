@@ -194,10 +194,17 @@ def _factor(value: Any, name: str) -> Any:
 
 
 def decoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The `_FillValue` of a Zarr v3 array, which xarray writes as text for floats."""
-    if isinstance(value, str) and dtype.kind == "f":
+    """The `_FillValue` of a Zarr v3 array: for floats a number, a word such as "NaN", or as xarray writes it.
+
+    >>> decoded_fill_attribute("NaN", np.dtype("f4")), decoded_fill_attribute("AAAAAAAAI8A=", np.dtype("f4"))
+    (np.float32(nan), np.float32(-9.5))
+    """
+    if not isinstance(value, str) or dtype.kind != "f":
+        return value
+    try:
+        return dtype.type(value)
+    except ValueError:  # base64 of eight bytes, which always ends in "="
         return dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
-    return value
 
 
 def encoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:

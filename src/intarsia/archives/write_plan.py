@@ -40,7 +40,7 @@ from intarsia._compat import concurrent_map, sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
-from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParseRequest, read_stored
+from intarsia.archives.parsed_file import ChunkRanges, ParseRequest, read_stored
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
@@ -193,38 +193,24 @@ class PlanWriter:
             return
         offset = [0] * len(ranges.grid)
         offset[member.axis] = contribution.start // member.encoding.chunks[member.axis]
-        lengths = ranges.lengths
+        referred = ranges
         if ranges.masks is not None:
-            lengths = np.where(ranges.masks == contribution.chunks.skipped, lengths, np.uint64(0))
-        self._refer(path, contribution.file, ranges, lengths, tuple(offset))
+            applies = ranges.masks == contribution.chunks.skipped
+            referred = replace(ranges, lengths=np.where(applies, ranges.lengths, np.uint64(0)))
+        if ranges.identity is None:
+            referred = replace(referred, identity=contribution.file.identity)
+        if refused := write_references(self.store, path, referred, tuple(offset)):
+            raise IngestError(
+                f"{len(refused)} references of {path} were refused: no container covers them.\n"
+                f"  The parser named chunks outside the directories of the sources; "
+                f"{argument('copy', 'all')} copies them"
+            )
         if ranges.inlined:
             chunks = []
             for index, data in ranges.inlined.items():
                 key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
                 chunks.append((f"{path}/c/{key}", default_buffer_prototype().buffer.from_bytes(data)))
             sync(concurrent_map(chunks, self.store.set, AT_ONCE))
-
-    def _refer(
-        self, path: str, file: ParsedFile, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
-    ) -> None:
-        stored = (lengths > 0).ravel()
-        if not stored.any():
-            return
-        urls = ranges.locations
-        listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
-        locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
-        failed = self.store.set_virtual_refs_arr(
-            path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
-            np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
-            checksum=(ranges.identity or file.identity).checksum,
-        )  # fmt: skip
-        if failed:
-            bad = next(url for url in locations if url)
-            raise IngestError(
-                f"{len(failed)} references into {bad} were refused: no container covers them.\n"
-                f"  The parser named chunks outside the directories of the sources; "
-                f"{argument('copy', 'all')} copies them"
-            )
 
     def _copy(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
@@ -250,6 +236,27 @@ class PlanWriter:
                 target[tuple(put)] = values[(None,) * new]
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
+
+
+def write_references(
+    store: icechunk.IcechunkStore, path: str, ranges: ChunkRanges, offset: tuple[int, ...] | None = None
+) -> Sequence[Any]:
+    """Let chunks of an array be ranges of files, from `offset` on in its grid.
+
+    Returns the chunks that are in places which the repository may not refer to.
+    """
+    stored = (ranges.lengths > 0).ravel()
+    if not stored.any():
+        return ()
+    urls = ranges.locations
+    listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
+    locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
+    offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (ranges.offsets, ranges.lengths))
+    checksum = None if ranges.identity is None else ranges.identity.checksum
+    failed = store.set_virtual_refs_arr(
+        path, ranges.grid, locations, offsets, lengths, arr_offset=offset, checksum=checksum
+    )
+    return failed or ()
 
 
 def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:

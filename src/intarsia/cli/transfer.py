@@ -84,8 +84,8 @@ def adopt(
     """Turn an existing Zarr array into a region of a logical array; its chunks stay as they are stored.
 
     In a repository, chunks in files are referred to where they are. A store without versions gets a copy of
-    the stored bytes, or, with --how move, the directory itself. If there is nothing at PATH, the array is
-    created, with the shape, data type, chunks, names and attributes of the source.
+    the stored bytes. If there is nothing at PATH, the array is created, with the shape, data type, chunks,
+    names and attributes of the source.
 
     Example: intarsia adopt data/store temperature old.zarr --bounds '0:365, :, :'
 
@@ -93,7 +93,7 @@ def adopt(
         source (SOURCE): Path or URL of Zarr (v3 or v2) or of an Icechunk repository.
         source_path (PATH): The array or group in SOURCE; its root if left out.
         bounds (A:B,…): The box that it becomes; by default, it follows the end of the first axis.
-        how (HOW): auto, reference (where it is), copy (as it is stored) or move.
+        how (HOW): auto, or copy (as it is stored, also in a repository).
         source_option (KEY=VALUE): For the source's storage, such as region.
     """
     _expect_source(source)

@@ -23,7 +23,6 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
-from intarsia.parallel import check_travels
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -246,7 +245,6 @@ class Reader(StoredArray):
         return Table(("Reader", "Shape", "Data type", "Chunks"), [facts])._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self.store, f"the reader of {self.path or '/'!r}")
         return Reader.of, (self.zarr_array, self._config.for_reading)
 
 

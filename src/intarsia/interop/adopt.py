@@ -1,7 +1,7 @@
 """`intarsia.adopt`: an existing array becomes a region of a logical array; its chunks stay as they are.
 
-In a repository, chunks in files are referred to where they are. Elsewhere the stored bytes are copied, or a
-directory is moved. Nothing is decoded.
+In a repository, chunks in files are referred to where they are. Elsewhere the stored bytes are copied.
+Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import quote
 
 import icechunk
@@ -20,18 +21,20 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
-from intarsia.archives.formats.virtualizarr import specified_codec
+from intarsia._compat import ArrayV3Metadata, is_regular, sync
+from intarsia.archives.formats.virtualizarr import ranges_of, specified_codec
 from intarsia.archives.formats.zarr import v2_to_v3_metadata
-from intarsia.archives.source_files import ContentIdentity, Sources, combined_identity, local_path, url_of
+from intarsia.archives.parsed_file import ChunkRanges
+from intarsia.archives.source_files import Sources, combined_identity, local_path, url_of
+from intarsia.archives.write_plan import write_references
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
+from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.reader import Reader
 from intarsia.errors import (
     AdoptionError,
     AlignmentError,
-    DataTypeError,
     NotLogicalArrayError,
     OverwriteError,
     ReadOnlyError,
@@ -52,9 +55,6 @@ from intarsia.versions.storage_options import source_options
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve_store
 
-type How = Literal["auto", "reference", "copy", "move"]
-ADOPT_MODES = ("auto", "reference", "copy", "move")
-
 
 def adopt(
     store: Any,
@@ -65,7 +65,7 @@ def adopt(
     source_path: str = "",
     packing: Packing | Mapping[str, Any] | None = None,
     view: View | Mapping[str, Any] | None = None,
-    how: How = "auto",
+    how: Literal["auto", "copy"] = "auto",
     storage_options: Mapping[str, Any] | None = None,
     branch: str = "main",
     message: str | None = None,
@@ -81,13 +81,12 @@ def adopt(
     If there is nothing at `path`, the array is created, with the shape, data type, chunks, fill value,
     dimension names and attributes of the source.
 
-    In a repository, chunks in files are referred to (`how="reference"`), in one commit. The returned array
-    may read them, since you named them. Other chunks, and those for a store without versions, are copied as
-    stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on the same
-    disk.
+    In a repository, chunks in files are referred to, in one commit. The returned array may read them, since
+    you named them. Other chunks, and those for a store without versions, are copied as stored.
 
     Args:
         store: A repository, or the path or URL of one; or any other zarr store.
+        how: `"copy"` copies chunks in files too.
         storage_options: The keys of the bucket that the source is in, as in `ingest`.
         branch: The branch of a repository that the commit goes to.
         message: The commit message; by default it says what was done.
@@ -100,38 +99,20 @@ def adopt(
     >>> array[...].tolist(), intarsia.explain(array).parts[0].fetched
     ([0.0, 1.0, 2.0, 3.0], 2)
     """
-    if how not in ADOPT_MODES:
-        raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, ADOPT_MODES))}")
-    repo = as_repository(store)
-    if repo is None and how == "reference":
-        raise ReadOnlyError(
-            "a store without versions cannot refer to chunks elsewhere: "
-            f"adopt into an Icechunk repository, or copy them with {argument('how', 'copy')}"
-        )
-    if repo is not None and how == "move":
-        raise ReadOnlyError(
-            f"chunks cannot be moved into a repository: leave out {argument('how')} to refer to them"
-        )
-    refer = how == "reference" or (repo is not None and how == "auto")
-    origin = _source_array(source, source_path, Sources(storage_options), refer=refer)
-    backing = {"packing": packing, "view": view}
+    if how not in ("auto", "copy"):
+        raise ValueError(f"how={how!r} is not 'auto' or 'copy'")
+    repo, backing = as_repository(store), {"packing": packing, "view": view}
+    origin = _source_array(
+        source, source_path, Sources(storage_options), refer=repo is not None and how == "auto"
+    )
     if repo is None:
-        return _put(resolve_store(store).store, path, origin, bounds, backing, move=how == "move")
-    if origin.references is not None:
-        urls = [url for url in dict.fromkeys(origin.references.locations) if url]
+        return _put(resolve_store(store).store, path, origin, bounds, backing)
+    if origin.ranges is not None:
+        urls = origin.ranges.urls()
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
     with transaction(repo, branch=branch, message=message or f"adopt {origin.text} into {path}") as tx:
         _put(tx.store, path, origin, bounds, backing)
     return open(repo, path, branch=branch)
-
-
-class _References(NamedTuple):
-    """Where the chunks of an array are, in the order of its grid; a location is empty if there is none."""
-
-    locations: list[str]
-    offsets: np.ndarray[Any, Any]
-    lengths: np.ndarray[Any, Any]
-    identity: ContentIdentity | None
 
 
 @dataclass(frozen=True)
@@ -148,18 +129,14 @@ class _SourceArray:
     """What a logical array for it looks like."""
 
     stored: zarr.Array[Any] | None = None
-    """The array, to be copied or moved; None if only references to its chunks are known."""
+    """The array, to be copied; None if only references to its chunks are known."""
 
-    references: _References | None = None
+    ranges: ChunkRanges | None = None
     """Where its chunks are, if they are to be referred to."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.document["shape"])
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return chunk_grid(self.shape, self.document["chunk_grid"]["configuration"]["chunk_shape"])
 
 
 def _source_array(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _SourceArray:
@@ -167,9 +144,8 @@ def _source_array(source: Any, source_path: str, sources: Sources, *, refer: boo
         return _from_manifest(source, sources)
     node = open_source(source, source_path)
     if isinstance(node, zarr.Group):
-        names = ", ".join(sorted(name for name, _ in node.arrays())[:10])
         raise AdoptionError(
-            f"a group cannot become a region: name one of its arrays with {argument('source_path')} ({names})"
+            f"a group cannot become a region: name one of its arrays with {argument('source_path')}"
         )
     if isinstance(node, LogicalArray):
         raise AdoptionError(
@@ -178,13 +154,12 @@ def _source_array(source: Any, source_path: str, sources: Sources, *, refer: boo
     stored = node.zarr_array
     url = _url_of(stored, source, source_path)
     text = url or stored.path or "an array"
-    origin = _SourceArray(text, _document(stored), ArrayDescription.of(node), stored)
+    document, description = _document(stored), ArrayDescription.of(node)
     folder = None if url is None else local_path(url)
     if folder is not None and folder.is_dir():
         refuse_links_out(folder)
-    if not refer or url is None:
-        return origin
-    return replace(origin, references=_list_chunks(stored, url, origin.grid, sources))
+    ranges = None if url is None or not refer else _list_chunks(stored, url, sources)
+    return _SourceArray(text, document, description, stored, ranges)
 
 
 def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
@@ -224,66 +199,49 @@ def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | Non
     return None
 
 
-def _list_chunks(stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources) -> _References:
+def _list_chunks(stored: zarr.Array[Any], url: str, sources: Sources) -> ChunkRanges:
     metadata: Any = stored.metadata
-    sizes = sources.sizes_below(url)
+    sizes, grid = sources.sizes_below(url), chunk_grid(stored.shape, object_shape(stored))
     keys = [metadata.encode_chunk_key(index) for index in np.ndindex(grid)]
-    lengths = np.array([sizes.get(key, 0) for key in keys], dtype=np.uint64)
-    locations = [f"{url}/{key}" if sizes.get(key) else "" for key in keys]
-    return _References(locations, np.zeros_like(lengths), lengths, sources.identity(url))
+    lengths = np.array([sizes.get(key, 0) for key in keys], dtype=np.uint64).reshape(grid)
+    locations = np.array([f"{url}/{key}" if sizes.get(key) else "" for key in keys]).reshape(grid)
+    return ChunkRanges(locations, np.zeros_like(lengths), lengths, identity=sources.identity(url))
 
 
 def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     """References in the form of VirtualiZarr."""
-    paths, offsets, lengths, inlined = manifest_table(source.manifest)
-    if inlined:
+    ranges = ranges_of(source)
+    if ranges.inlined:
         raise AdoptionError("some of its chunks are not part of a file: write them as an array first")
-    lengths = np.ascontiguousarray(lengths.ravel())
-    locations = [str(path) if n else "" for path, n in zip(paths.ravel().tolist(), lengths, strict=True)]
-    identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
-    identity = combined_identity(identities) if identities else None
-    references = _References(locations, np.ascontiguousarray(offsets.ravel()), lengths, identity)
+    if urls := ranges.urls():
+        ranges.identity = combined_identity([sources.identity(url) for url in urls])
     like = zarr.Array.from_dict(StorePath(MemoryStore()), source.metadata.to_dict())
     description, document = ArrayDescription.of(Reader.of(like)), _as_member(source.metadata)
-    return _SourceArray("a manifest of chunks", document, description, references=references)
+    return _SourceArray("a manifest of chunks", document, description, ranges=ranges)
 
 
 def _put(
-    store: Any,
-    path: str,
-    origin: _SourceArray,
-    bounds: BoundsLike | None,
-    backing: Mapping[str, Any],
-    *,
-    move: bool = False,
+    store: Any, path: str, origin: _SourceArray, bounds: BoundsLike | None, backing: Mapping[str, Any]
 ) -> LogicalArray:
     """Make a source a region of the array at a path; if there is nothing, the array is made for it."""
+    guard: AbstractContextManager[None] = nullcontext()
     try:
         array = opening.open(store, path, mode="r+")
     except NotLogicalArrayError as error:
         if bounds is not None or any(value is not None for value in backing.values()):
-            error.add_note(
-                f"  With {argument('bounds')}, {argument('packing')} or {argument('view')}, "
-                "create the array first: intarsia.create"
-            )
             raise
         try:
             array = origin.description.create_logical(store, path)
         except OverwriteError:
             raise error from None  # it says what is there
-        with removed_on_failure(array.group.store_path):
-            _add(array, origin, bounds, backing, move)
-    else:
-        _add(array, origin, bounds, backing, move)
+        guard = removed_on_failure(array.group.store_path)
+    with guard:
+        _add(array, origin, bounds, backing)
     return array
 
 
 def _add(
-    array: LogicalArray,
-    origin: _SourceArray,
-    bounds: BoundsLike | None,
-    backing: Mapping[str, Any],
-    move: bool,
+    array: LogicalArray, origin: _SourceArray, bounds: BoundsLike | None, backing: Mapping[str, Any]
 ) -> None:
     """Make a source a member, and add its region."""
     array._logical.begin_edit()
@@ -298,24 +256,18 @@ def _add(
                 "shape"
             )
     name = new_name()
-    moved = _move(array, origin, name) if move else None
+
+    def undo() -> None:
+        array._logical.discard(name)
+        if array.shape != before:
+            array.resize(before)
+
     try:
-        if moved is None:
-            _write_member(array, origin, name)
+        _write_member(array, origin, name)
         if bounds is None:
             array.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
         array.add_region(box, member=name, **backing)
     except BaseException as error:
-        if isinstance(error, DataTypeError):
-            error.add_note(f"  This is {origin.text}, which cannot be adopted without {argument('packing')}")
-
-        def undo() -> None:
-            if moved is not None:
-                moved.rename(_directory(origin.stored))
-            array._logical.discard(name)
-            if array.shape != before:
-                array.resize(before)
-
         clean_up(array.group.store, error, undo)
         raise
 
@@ -342,61 +294,22 @@ def _next_box(array: LogicalArray, origin: _SourceArray, *, is_turned: bool) -> 
     return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
 
-def _move(array: LogicalArray, origin: _SourceArray, name: str) -> Path:
-    """Make the directory of a source that of a member, and return its new place."""
-    stored, here = origin.stored, array.group.store
-    if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
-        raise AdoptionError(
-            f"only a directory on the same disk can be moved: {argument('how', 'copy')} copies"
-        )
-    own: Any = dict(stored.metadata.to_dict())
-    if own.get("chunk_key_encoding") != origin.document["chunk_key_encoding"]:
-        raise AdoptionError(
-            f"its chunks are not named like those of members: {argument('how', 'copy')} copies them"
-        )
-    source = _directory(stored)
-    try:
-        return source.rename(Path(here.root, array.path, name))
-    except OSError as error:
-        raise AdoptionError(
-            f"{source} cannot be moved: {error}; {argument('how', 'copy')} copies it"
-        ) from error
-
-
-def _directory(stored: Any) -> Path:
-    return Path(stored.store.root, stored.path)
-
-
 def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     """A new member with the chunks of the source: references, or copies of the stored bytes."""
     store_path = array.group.store_path / name
     document = json.dumps(origin.document).encode()
     sync((store_path / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
-    if origin.references is not None:
-        _refer(store_path, origin.references, origin)
+    if origin.ranges is not None:
+        if not isinstance(store_path.store, icechunk.IcechunkStore):
+            raise ReadOnlyError("only a repository can refer to chunks elsewhere: adopt into one")
+        if write_references(store_path.store, store_path.path, origin.ranges):
+            raise AdoptionError(
+                f"{origin.text} has chunks in a place that the repository may not refer to: "
+                "adopt into the repository, not into a session of it, so that the place can be added to it"
+            )
         return
     assert origin.stored is not None
-    member = array.members.child(name)
-    indices: Iterable[tuple[int, ...]] = np.ndindex(origin.grid)
+    indices: Iterable[tuple[int, ...]] = np.ndindex(chunk_grid(origin.shape, object_shape(origin.stored)))
     if origin.stored.metadata.zarr_format == 3:
         indices = stored_indices(origin.stored)
-    copy_chunks(origin.stored, member, [ChunkMove(index, index) for index in indices])
-
-
-def _refer(store_path: StorePath, references: _References, origin: _SourceArray) -> None:
-    if not isinstance(store_path.store, icechunk.IcechunkStore):
-        raise ReadOnlyError(
-            f"only a repository can refer to chunks elsewhere: {argument('how', 'copy')} copies them"
-        )
-    locations, offsets, lengths, identity = references
-    checksum = None if identity is None else identity.checksum
-    if not lengths.any():
-        return
-    failed = store_path.store.set_virtual_refs_arr(
-        store_path.path, origin.grid, locations, offsets, lengths, checksum=checksum
-    )
-    if failed:
-        raise AdoptionError(
-            f"{len(failed)} chunks of {origin.text} are in a place that the repository may not refer to: "
-            "adopt into the repository, not into a session of it, so that the place can be added to it"
-        )
+    copy_chunks(origin.stored, array.members.child(name), [ChunkMove(index, index) for index in indices])

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath
@@ -17,7 +16,7 @@ from zarr.storage import StorePath
 from intarsia._compat import sync
 from intarsia.archives.references.to_virtual_zarr import VirtualParts
 from intarsia.codecs import CodecLike
-from intarsia.display import one_line, place_text
+from intarsia.display import place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
 from intarsia.interop.node_copies import (
     AnyArray,
@@ -28,6 +27,7 @@ from intarsia.interop.node_copies import (
     write_logical_array,
     write_plain_array,
 )
+from intarsia.interop.write_jobs import write_to
 from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group, session_store
@@ -35,7 +35,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import removed_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import with_containers_of
-from intarsia.versions.repository import check_name, open_repository, remove_new_store_on_failure
+from intarsia.versions.repository import check_name, describe, open_repository, remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import ResolvedStore, Version, as_repository, open, resolve_store
 
@@ -91,25 +91,23 @@ def convert(
         check_name(store)
     arrays: dict[str, LogicalArray] = {}
 
-    def convert_array(path: str, array: AnyArray, part: Progress) -> None:
+    def convert_array(target: Any, path: str, array: AnyArray, part: Progress) -> None:
         parent, _, name = path.rpartition("/")
         if len(nodes) > 1 and ArrayDescription.of(array).manifest.dimension_names == (name,):
-            place = open_group(store, parent, "a").store_path / name  # the coordinate of a dimension
+            place = open_group(target, parent, "a").store_path / name  # the coordinate of a dimension
             write_plain_array(array, place, Encoding(), part)
             return
         chosen = codecs
         if isinstance(codecs, str) and codecs == "auto":
             chosen = advise(array, objective).codecs if array.size else None
         choice = Encoding(chosen, chunks, shards)
-        arrays[path] = write_logical_array(array, store, path, choice, part)
+        arrays[path] = write_logical_array(array, target, path, choice, part)
 
-    target: Any = nullcontext(None)
-    if repo is not None:
-        target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
-    with target as tx:
-        store = resolve_store(store).store if tx is None else tx.store
-        with remove_new_store_on_failure(store):
-            copy_nodes(nodes, lambda path: open_group(store, path, "a"), convert_array, progress)
+    def write(target: Any) -> None:
+        open_target = partial(open_group, target, mode="a")
+        copy_nodes(nodes, open_target, partial(convert_array, target), progress)
+
+    write_to(repo or store, write, branch=branch, message=message or f"convert {path or 'a group'}")
     if repo is not None:
         arrays = {name: open(repo, name, branch=branch) for name in arrays}
     return arrays if isinstance(node, zarr.Group) else arrays[path]
@@ -240,8 +238,6 @@ def _new_group(target: Any, to: str, *, overwrite: bool) -> zarr.Group:
             f"there is already something at {to or str(target)!r}: choose another place, "
             f"or replace it with {argument('overwrite', True)}"
         ) from error
-    except ValueError as error:
-        raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error
 
 
 def _export_virtual(
@@ -254,19 +250,11 @@ def _export_virtual(
     with remove_new_store_on_failure(store):
         repo = with_containers_of(open_repository(store, create=True), source.repo)
         replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
-        if replaces_source and _has_snapshot(repo, source.snapshot_id):
+        if replaces_source and describe(repo) == describe(source.repo):
             raise OverwriteError(f"{source_path or '/'!r} cannot be exported onto itself")
         with transaction(repo, message=f"export {source_path or 'a dataset'} as virtual arrays") as tx:
             parts.write(_new_group(tx.store, path, overwrite=overwrite), progress)
     return open_group(resolve_store(repo).store, path, "r")
-
-
-def _has_snapshot(repo: icechunk.Repository, snapshot_id: str) -> bool:
-    try:
-        repo.lookup_snapshot(snapshot_id)
-    except icechunk.IcechunkError:
-        return False
-    return True
 
 
 def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:

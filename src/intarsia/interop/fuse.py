@@ -18,6 +18,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.stored_decisions import masks_by_codec
+from intarsia.display import bounds_text
 from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
@@ -30,13 +31,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import removed_on_failure
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.region_table import NONE, RegionTable, Row
-
-EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
-"""What to do with arrays whose chunks cannot stay as they are."""
-
-RECODE_COMMAND = "Recode it first: intarsia recode; or copy the values to one plain array: intarsia export"
-"""The same at a command line."""
+from intarsia.manifest.region_table import RegionTable, Row
 
 
 def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
@@ -59,12 +54,14 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     [1, 1, 2]
     """
     expect_array(array, "fuse")
-    _check_regions(array)
     names = {region.name for region in array.regions}  # replicas hold the same values once more
     members = {name: array.members[name] for name in array.manifest.members if name in names}
     before = _shared_codecs(array, members)
-    chains = {name: _chain(member) for name, member in members.items()}
-    nested = _common_chain(list(chains.values()))
+    nested: list[BytesBytesCodec] = []
+    masks = {}
+    for name, member in members.items():
+        chain = [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+        masks[name], nested = _with_chain(nested, chain)
     manifest = array.manifest
     encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
     _check_readable(list(members.values()))
@@ -81,8 +78,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     with removed_on_failure(fused.store_path):
         fused.update_attributes(dict(array.attrs))
         for region in array.regions:
-            mask = _mask(chains[region.name], nested)
-            missing = _copy_with_header(members[region.name], fused, region.row, mask)
+            missing = _copy_with_header(members[region.name], fused, region.row, masks[region.name])
             _write_fill_value(members[region.name].fill_value, fused, manifest, missing)
     return fused
 
@@ -165,67 +161,45 @@ def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
     return tuple(getattr(array.metadata, "codecs", ()))
 
 
-def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
-    return [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+def _with_chain(
+    nested: list[BytesBytesCodec], chain: list[BytesBytesCodec]
+) -> tuple[int, list[BytesBytesCodec]]:
+    """The mask that applies a chain, and the nested codecs with those of it that were missing at the end.
 
-
-def _check_regions(array: LogicalArray) -> None:
-    """Check that no region is packed or has a view: only then are stored chunks those of the array."""
-    manifest, table = array.manifest, array.manifest.regions
-    for i in np.flatnonzero((table.packing != NONE) | (table.view != NONE))[:1].tolist():
-        row = table.row(i)
-        box, packing = manifest.elements(row.box), manifest.packing_of(row)
-        how = f"has the view {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
-        raise CodecConfigurationError(
-            f"cannot fuse: the region {box.text()} {how}; its chunks are not those of the array.\n"
-            f"  Recode it first: arr.recode({box.bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
-            f"  {EXPORT}",
-            command=RECODE_COMMAND,
-        )
+    >>> _with_chain(["shuffle", "gzip"], ["shuffle", "zstd"])
+    (5, ['shuffle', 'gzip', 'zstd'])
+    """
+    mask = position = 0
+    for codec in chain:
+        if codec not in nested[position:]:
+            nested = [*nested, codec]
+        position = nested.index(codec, position) + 1
+        mask |= 1 << (position - 1)
+    return mask, nested
 
 
 def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:
-    """The codecs before the bytes -> bytes codecs, which must be the same in every member."""
+    """The codecs before the bytes -> bytes codecs; every region must store the chunks of the array."""
     shared: list[Any] | None = None
-    for name, member in members.items():
-        if isinstance(_codecs(member)[0], ShardingCodec) or member.shards is not None:
-            raise CodecConfigurationError(
-                f"cannot fuse: the member {name} is sharded; recode it without shards first"
-            )
-        if tuple(member.chunks) != array.chunks:
-            raise CodecConfigurationError(
-                f"cannot fuse: the member {name} has chunks {member.chunks}, but the logical array has "
-                f"{array.chunks}.\n"
-                f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})\n"
-                f"  {EXPORT}",
-                command=RECODE_COMMAND,
-            )
+    for region in array.regions:
+        member = members[region.name]
         before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
-        if shared is not None and before != shared:
+        shared = before if shared is None else shared
+        problems = {
+            f"is packed: {region.packing}": region.packing is not None,
+            f"has the view {region.view}": region.view is not None,
+            "is sharded": isinstance(_codecs(member)[0], ShardingCodec),
+            f"has chunks {member.chunks}, but the logical array has {array.chunks}": (
+                tuple(member.chunks) != array.chunks
+            ),
+            f"has {before} before its compressors, but another has {shared}": before != shared,
+        }
+        for problem in (text for text, holds in problems.items() if holds):
             raise CodecConfigurationError(
-                f"cannot fuse: the member {name} has {before} before its compressors, but another has "
-                f"{shared}; a `conditional` codec only chooses among bytes -> bytes codecs"
+                f"cannot fuse: the region {bounds_text(region.bounds)} {problem}.\n"
+                f"  Recode it first: arr.recode({region.bounds}, codecs=[…], chunks={array.chunks}, "
+                "packing=None)\n"
+                "  Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')",
+                command="Recode it first: intarsia recode; or copy the values: intarsia export",
             )
-        shared = before
     return shared or []
-
-
-def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesBytesCodec]:
-    """A list that holds every chain in order, each codec where the chains first need it."""
-    common: list[BytesBytesCodec] = []
-    for chain in chains:
-        end = len(common)  # where the codecs of the chain begin that were placed so far
-        for codec in reversed(chain):
-            found = [i for i in range(end) if common[i] == codec]
-            end = found[-1] if found else end
-            if not found:
-                common.insert(end, codec)
-    return common
-
-
-def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -> int:
-    mask = position = 0
-    for codec in chain:
-        position = list(common).index(codec, position) + 1
-        mask |= 1 << (position - 1)
-    return mask

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Sequence
+from operator import floordiv, mul
+from typing import Any, Literal
 
 import zarr
 from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, Store
 from zarr.codecs import ZstdCodec
-from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import StorePath
 
-from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, event_loop, evolve_codecs, open_store
+from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
@@ -30,24 +31,25 @@ from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.fetcher_choice import check_links
 from intarsia.engine.fetch.read_errors import explain_refusals
-from intarsia.engine.fetch.store import run_on_event_loop
+from intarsia.engine.fetch.store import read_key, read_part, run_on_event_loop
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     CodecConfigurationError,
     IntarsiaError,
+    MissingArrayError,
     ReadError,
     ReadOnlyError,
     ShapeError,
 )
+from intarsia.logical.attributes import RESERVED
 from intarsia.logical.encoding import Encoding, planned_metadata
 from intarsia.logical.hierarchy import is_logical, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import allocate
-from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
-from intarsia.parallel import check_travels
+from intarsia.manifest.document import CONVENTIONS_KEY, convention
 from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import LATEST, Version, resolve_store
 
@@ -124,6 +126,8 @@ class ViewStore(Store):
 
     A read-only Icechunk session is read once. Other stores may change, so a node's metadata is read each
     time, as zarr does when it opens an array; a logical array is opened again if it has changed.
+
+    Everything is done in threads: some stores only work on zarr's event loop, and a server has another.
     """
 
     supports_writes = False
@@ -140,7 +144,8 @@ class ViewStore(Store):
         super().__init__(read_only=True)
         self._store, self._root, self._consolidated = store, root, consolidated
         self._codecs, self._chunks = codecs, chunks
-        self._nodes: dict[str, ViewNode] = {}
+        self._nodes: dict[str, tuple[bytes | None, ViewNode]] = {}
+        """Nodes by path, each with the metadata document that it was opened with."""
         self._checked: set[str] = set()
         """The plain arrays in which no link leads out of the store."""
         self._immutable = is_immutable(self._store)
@@ -164,21 +169,11 @@ class ViewStore(Store):
         """Whether there is any. If not, zarr and xarray do not look for it."""
         return self._consolidated
 
-    def with_read_only(self, read_only: bool = False) -> Self:
-        """The view itself, if it is only to be read."""
-        if not read_only:
-            self._check_writable()
-        return self
-
     def _check_writable(self) -> None:
         raise ReadOnlyError(
             "a fused view is read-only: what it shows is stored in members, each with its own encoding.\n"
             "  Write to the logical array itself: intarsia.open(store, path, mode='r+')"
         )
-
-    async def _open(self) -> None:
-        await super()._open()
-        await _on_zarrs_loop(open_store(self._store))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ViewStore) and self._identity() == other._identity()
@@ -191,11 +186,7 @@ class ViewStore(Store):
     def __str__(self) -> str:
         return f"fused-view-of-{place_text(self.place)}".rstrip("/")
 
-    def __repr__(self) -> str:
-        return f"ViewStore({str(self)!r})"
-
     def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self._store, "the view")
         return ViewStore, self._identity()
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -206,79 +197,11 @@ class ViewStore(Store):
         """Refused."""
         self._check_writable()
 
-    # Nodes
-
-    async def _node(self, path: str) -> ViewNode | None:
-        """The node at a path; None if there is none."""
-        node = self._nodes.get(path)
-        if node is not None and self._immutable:
-            return node
-        document = await self._stored(_below(path, METADATA))
-        if document is None:
-            if await self._stored(_below(path, ".zarray")) is not None:
-                return ViewNode(None, "array")
-            return None if await self._stored(_below(path, ".zgroup")) is None else ViewNode(None, "group")
-        if node is None or node.document != document:
-            node = self._nodes[path] = await self._parse(path, document)
-        return node
-
-    async def _parse(self, path: str, document: bytes) -> ViewNode:
-        try:
-            fields = json.loads(document)
-            kind = fields["node_type"]
-            attributes = fields.get("attributes") or {}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReadError(f"the metadata of {path or '/'!r} is damaged: {error!r}") from error
-        if kind != "group":
-            return ViewNode(document, "array")
-        if MANIFEST_KEY not in attributes:
-            return ViewNode(document, "group")
-        return ViewNode(document, await in_thread_for("views", self._load, path))
-
-    def _load(self, path: str) -> ArrayView:
-        group = open_group(self._store, _below(self._root, path).rstrip("/"), "r")
-        return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
-
-    async def _owner(self, key: str) -> tuple[str, ViewNode | None]:
-        """The path and node of the array that contains a key, or else of whatever is at the key's place."""
-        segments = key.split("/")[:-1]
-        path, node = "", None
-        for depth in range(len(segments) + 1):
-            path = "/".join(segments[:depth])
-            node = await self._node(path)
-            if node is not None and node.kind != "group":
-                break
-        return path, node
-
-    async def _nodes_below(self, path: str) -> AsyncIterator[tuple[str, ViewNode]]:
-        """The node at a path and all nodes below it, with their paths."""
-        node = await self._node(path)
-        if node is None:
-            return
-        yield path, node
-        if node.kind == "group":
-            for name in await self._children(path):
-                if not _is_metadata(name):
-                    async for each in self._nodes_below(_below(path, name)):
-                        yield each
-
-    # Reading
-
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The value of a key; chunks of logical arrays are read and encoded on demand."""
-        path, node = await self._owner(key)
-        inside = key[len(_below(path)) :]
-        if node is not None and node.kind == "array":
-            return await self._in_plain_array(path, key, prototype, byte_range)
-        if node is not None and inside == METADATA:
-            value = await self._document(path, node)
-        elif node is not None and isinstance(node.kind, ArrayView):
-            value = await self._chunk(path, node.kind, inside)
-        else:
-            value = await self._stored(key) if inside in OLDER_METADATA else None
-        return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
+        return await in_thread_for("views", self._get, key, prototype, byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -287,104 +210,155 @@ class ViewStore(Store):
         return await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a value. Chunks of logical arrays have to be read to know it."""
-        return await self.get(key, default_buffer_prototype()) is not None
+        """Whether there is a value; chunks of logical arrays are not read for that."""
+        return await in_thread_for("views", self._exists, key)
 
-    async def _stored(self, key: str) -> bytes | None:
-        """The stored value of a key."""
-        get = self._store.get(_below(self._root, key), default_buffer_prototype())
-        value = await _on_zarrs_loop(get)
-        return None if value is None else value.to_bytes()
+    async def list(self) -> AsyncIterator[str]:
+        """Every key."""
+        async for key in self.list_prefix(""):
+            yield key
 
-    async def _in_plain_array(
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Every key with this prefix."""
+        for key in await in_thread_for("views", lambda: tuple(self._keys(prefix))):
+            yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """The names directly below a path."""
+        for name in await in_thread_for("views", self._names, _below(prefix.strip("/"))):
+            yield name
+
+    # Nodes
+
+    def _node(self, path: str) -> ViewNode | None:
+        """The node at a path; None if there is none."""
+        document, node = self._nodes.get(path, (None, None))
+        if node is not None and self._immutable:
+            return node
+        current = read_key(self._store, _below(self._root, _below(path, METADATA)))
+        if node is not None and current == document:
+            return node
+        place = _below(self._root, path).rstrip("/")
+        try:
+            opened = open_node(self._store, place)
+        except MissingArrayError:
+            return None
+        node = "group" if isinstance(opened, zarr.Group) else "array"
+        if is_logical(opened):
+            handle = LogicalArrayHandle.load(open_group(self._store, place, "r"))
+            node = ArrayView(handle, self._codecs, self._chunks)
+        self._nodes[path] = current, node
+        return node
+
+    def _owner(self, key: str) -> tuple[str, ViewNode | None]:
+        """The path and node of the array that contains a key, or else of whatever is at the key's place."""
+        segments = key.split("/")[:-1]
+        path, node = "", None
+        for depth in range(len(segments) + 1):
+            path = "/".join(segments[:depth])
+            node = self._node(path)
+            if node is not None and node != "group":
+                break
+        return path, node
+
+    def _nodes_below(self, path: str) -> Iterator[tuple[str, ViewNode]]:
+        """The node at a path and all nodes below it, with their paths."""
+        node = self._node(path)
+        if node is not None:
+            yield path, node
+        if node == "group":
+            for name in self._children(path):
+                if not _is_metadata(name):
+                    yield from self._nodes_below(_below(path, name))
+
+    # Values and keys
+
+    def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
+        path, node = self._owner(key)
+        name = key[len(_below(path)) :]
+        value = None
+        if node == "array":
+            return self._in_plain_array(path, key, prototype, byte_range)
+        if isinstance(node, ArrayView):
+            value = node.document if name == METADATA else self._chunk(path, node, name)
+        elif node == "group" and _is_metadata(name):
+            value = self._group_metadata(path, name)
+        return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
+
+    def _exists(self, key: str) -> bool:
+        path, node = self._owner(key)
+        name = key[len(_below(path)) :]
+        if isinstance(node, ArrayView) and name != METADATA:
+            return node.box_of(name) is not None
+        return self._get(key, default_buffer_prototype(), None) is not None
+
+    def _in_plain_array(
         self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
         """The stored value of a key inside the plain array at a path."""
         target = _below(self._root, path).rstrip("/")
         if path not in self._checked:
-            await in_thread_for("views", check_links, self._store, target)
+            check_links(self._store, target)
             self._checked.add(path)
         with explain_refusals(self._store, target):
-            return await _on_zarrs_loop(self._store.get(_below(self._root, key), prototype, byte_range))
+            return read_part(self._store, _below(self._root, key), prototype, byte_range)
 
-    async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
+    def _chunk(self, path: str, view: ArrayView, name: str) -> bytes | None:
         """A chunk of a logical array."""
-        chunk = self._cache.get((path, key)) if self._immutable else None
+        chunk = self._cache.get((path, name)) if self._immutable else None
         if chunk is None:
-            chunk = await in_thread_for("views", view.chunk, key)
+            chunk = view.chunk(name)
             if chunk is not None and self._immutable:
-                self._cache.put((path, key), chunk)
+                self._cache.put((path, name), chunk)
         return chunk
 
-    async def _document(self, path: str, node: ViewNode) -> bytes | None:
-        """The zarr.json of a node as the view shows it: without the members of logical arrays."""
-        if isinstance(node.kind, ArrayView):
-            return node.kind.document
+    def _group_metadata(self, path: str, name: str) -> bytes | None:
+        """A metadata document of a group as the view shows it: without the members of logical arrays."""
+        stored = read_key(self._store, _below(self._root, _below(path, name)))
         everything = self._consolidated and not path
-        if node.document is None or not (everything or CONSOLIDATED.encode() in node.document):
-            return node.document
-        document = json.loads(node.document)
+        if stored is None or name != METADATA or not (everything or CONSOLIDATED.encode() in stored):
+            return stored
+        document = json.loads(stored)
         document.pop(CONSOLIDATED, None)
         if everything:
-            nodes = {}
-            async for below, each in self._nodes_below(""):
-                text = await self._document(below, each) if below else None
-                if text is not None:
-                    nodes[below] = json.loads(text)
+            below = [_below(node, METADATA) for node, _ in self._nodes_below("") if node]
+            values = {key: self._get(key, default_buffer_prototype(), None) for key in below}
+            nodes = {
+                key.removesuffix(f"/{METADATA}"): json.loads(value.to_bytes())
+                for key, value in values.items()
+                if value is not None
+            }
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
 
-    # Listing
+    def _keys(self, prefix: str) -> Iterator[str]:
+        """Every key with this prefix."""
+        for path, node in self._nodes_below(self._owner(prefix)[0]):
+            names: Iterable[str]
+            if isinstance(node, ArrayView):
+                names = METADATA, *node.keys()
+            elif node == "group":
+                names = filter(_is_metadata, self._children(path))
+            else:
+                start = _below(self._root, _below(path))
+                names = (key[len(start) :] for key in _collected(self._store.list_prefix(start)))
+            yield from (key for key in (_below(path, name) for name in names) if key.startswith(prefix))
 
-    async def list(self) -> AsyncIterator[str]:
-        """Every key. It has to read the chunks of logical arrays to know which exist."""
-        async for key in self.list_prefix(""):
-            yield key
+    def _names(self, start: str) -> Sequence[str]:
+        """The names directly below a path, which ends with a slash unless it is empty."""
+        _, node = self._owner(start)
+        if node is None or node == "group":
+            names = self._children(start.rstrip("/"))
+            return [name for name in names if _is_metadata(name) or self._node(start + name) is not None]
+        return sorted({key[len(start) :].partition("/")[0] for key in self._keys(start)})
 
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Every key with this prefix. It has to read the chunks of logical arrays to know which exist."""
-        owner, _ = await self._owner(prefix)
-        async for path, node in self._nodes_below(owner):
-            for key in await self._keys(path, node):
-                if key.startswith(prefix) and (
-                    not isinstance(node.kind, ArrayView) or await self.exists(key)
-                ):
-                    yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """The names directly below a path."""
-        start = _below(prefix.strip("/"))
-        _, node = await self._owner(start)
-        if node is None or node.kind == "group":
-            for name in await self._children(start.rstrip("/")):
-                if _is_metadata(name) or await self._node(start + name) is not None:
-                    yield name
-            return
-        for name in sorted({key[len(start) :].partition("/")[0] async for key in self.list_prefix(start)}):
-            yield name
-
-    async def _keys(self, path: str, node: ViewNode) -> Iterable[str]:
-        """The keys of a node itself; some chunks of a logical array may hold nothing but the fill value."""
-        if isinstance(node.kind, ArrayView):
-            return (_below(path, name) for name in (METADATA, *node.kind.covered_keys()))
-        if node.kind == "group":
-            return [_below(path, name) for name in await self._children(path) if _is_metadata(name)]
-        stored = await _collect(self._store.list_prefix(_below(self._root, _below(path))))
-        return [key[len(_below(self._root)) :] for key in stored]
-
-    async def _children(self, path: str) -> Iterable[str]:
+    def _children(self, path: str) -> Sequence[str]:
         """The names directly below a path in the store."""
-        return await _collect(self._store.list_dir(_below(self._root, path).rstrip("/")))
+        return _collected(self._store.list_dir(_below(self._root, path).rstrip("/")))
 
 
-class ViewNode(NamedTuple):
-    """An array or a group of the viewed store."""
-
-    document: bytes | None
-    """Its zarr.json as it is stored; None for nodes of Zarr v2."""
-
-    kind: ArrayView | Literal["array", "group"]
-    """Logical arrays are `ArrayView`."""
+type ViewNode = ArrayView | Literal["array", "group"]
+"""A node of the viewed store; logical arrays are `ArrayView`."""
 
 
 class ArrayView:
@@ -415,8 +389,8 @@ class ArrayView:
         except TypeError as error:
             raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
 
-    def covered_keys(self) -> Iterator[str]:
-        """The keys of all chunks that regions cover; some may still hold nothing but the fill value."""
+    def keys(self) -> Iterator[str]:
+        """The keys of all chunks."""
         manifest, seen = self._manifest, set[tuple[int, ...]]()
         for i in range(len(manifest.regions)):
             for index in manifest.elements(manifest.regions.row(i).box).in_units(self._chunks).indices():
@@ -424,61 +398,51 @@ class ArrayView:
                     seen.add(index)
                     yield _chunk_key(index)
 
-    def chunk(self, key: str) -> bytes | None:
-        """A chunk as this array stores it; None if it is a hole or holds only the fill value."""
-        index = self._index(key)
-        if index is None:
-            return None
-        try:
-            values = self._values(index)
-            if values is None:
-                return None
-            with working_on(index):
-                encoded = self._encoder.encode_chunk(values, self._spec)
-        except (OSError, KeyError) as error:  # neither may look like a missing key, which means fill value
-            if isinstance(error, IntarsiaError):
-                raise
-            raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
-        return None if encoded is None else encoded.to_bytes()
+    def box_of(self, key: str) -> Box | None:
+        """The elements of the chunk that a key below the array names; None if there is no such chunk.
 
-    def _index(self, key: str) -> tuple[int, ...] | None:
-        """The chunk that a key below the array names; None if it does not name one of its chunks."""
+        There is one wherever a region is, also if all values in it are the fill value.
+        """
         try:
             index = tuple(map(int, key.split("/")[1:]))
         except ValueError:
             return None
         # The same numbers written otherwise are another key.
-        if _chunk_key(index) != key or len(index) != len(self._chunks):
+        if _chunk_key(index) != key or len(index) != len(self._chunks) or min(index, default=0) < 0:
             return None
-        axes = zip(index, self._chunks, self._manifest.shape, strict=True)
-        return index if all(0 <= i * c < n for i, c, n in axes) else None
+        manifest, start = self._manifest, tuple(map(mul, index, self._chunks))
+        box = Box.sized(self._chunks, start).intersect(Box.sized(manifest.shape))
+        return box if box is not None and manifest.regions.touching(manifest.cells(box)).size else None
 
-    def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
-        manifest = self._manifest
-        start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
-        stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
-        elements = Box(start, stop)
-        if not manifest.regions.touching(manifest.cells(elements)).size:
+    def chunk(self, key: str) -> bytes | None:
+        """A chunk as this array stores it; None if there is none."""
+        box = self.box_of(key)
+        if box is None:
             return None
-        values = read_request(self._logical, parse_selection(manifest.shape, elements.slices or ...))
-        if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
-            padded = allocate(manifest.data_type, self._chunks, manifest.fill_value)
-            padded[tuple(slice(n) for n in values.shape)] = values
-            values = padded
-        buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
-        return None if buffer.all_equal(manifest.fill_value) else buffer
+        try:
+            values = read_request(self._logical, parse_selection(self._manifest.shape, box.slices or ...))
+            if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
+                padded = allocate(self._manifest.data_type, self._chunks, self._manifest.fill_value)
+                padded[tuple(slice(n) for n in values.shape)] = values
+                values = padded
+            with working_on(tuple(map(floordiv, box.start, self._chunks))):
+                buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
+                encoded = self._encoder.encode_chunk(buffer, self._spec)
+        except (OSError, KeyError) as error:  # neither may look like a missing key, which means fill value
+            if isinstance(error, IntarsiaError):
+                raise
+            raise ReadError(f"cannot read chunk {key}: {one_line(error)}") from error
+        return None if encoded is None else encoded.to_bytes()
 
 
 def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
     """The group's attributes without those that make it a logical array; other conventions stay."""
-    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
-    del attributes[MANIFEST_KEY]
-    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
-    if isinstance(conventions, list):
-        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
-        if others:
-            attributes[CONVENTIONS_KEY] = others
-    return attributes
+    attributes, uuid = logical.group.metadata.attributes, convention(1)["uuid"]
+    listed = attributes.get(CONVENTIONS_KEY)
+    entries = listed if isinstance(listed, list) else []
+    others = [each for each in entries if not (isinstance(each, dict) and each.get("uuid") == uuid)]
+    users = {key: value for key, value in attributes.items() if key not in RESERVED}
+    return users | ({CONVENTIONS_KEY: others} if others else {})
 
 
 def _chunk_key(index: tuple[int, ...]) -> str:
@@ -500,15 +464,8 @@ def _below(path: str, name: str = "") -> str:
     return f"{path}/{name}" if path else name
 
 
-async def _on_zarrs_loop[T](answer: Coroutine[Any, Any, T]) -> T:
-    """The result of a store's call. Some stores only work on zarr's event loop; a server has another."""
-    if asyncio.get_running_loop() is event_loop():
-        return await answer
-    return await asyncio.wrap_future(run_on_event_loop(answer))
-
-
-async def _collect(names: AsyncIterator[str]) -> Sequence[str]:
+def _collected(names: AsyncIterator[str]) -> Sequence[str]:
     async def collect() -> Sequence[str]:
         return [name async for name in names]
 
-    return await _on_zarrs_loop(collect())
+    return run_on_event_loop(collect()).result()

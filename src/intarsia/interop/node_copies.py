@@ -20,8 +20,9 @@ from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import OverwriteError
+from intarsia.logical.append import NO_CHOICE
 from intarsia.logical.attributes import DIMENSIONS_KEY
-from intarsia.logical.encoding import Encoding, create_member, encoding_of
+from intarsia.logical.encoding import Encoding, chunk_codecs, create_member, encoding_of, keep_layout
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
@@ -111,8 +112,8 @@ class ArrayDescription:
         names_2 = attributes.get(DIMENSIONS_KEY)
         if names is None and isinstance(names_2, list) and len(names_2) == array.ndim:
             names = tuple(attributes.pop(DIMENSIONS_KEY))
-        chunks, encoding = _encoding_of(array)
-        lattice = tuple(max(1, c) for c in chunks)
+        encoding = _encoding_of(array)
+        lattice = tuple(max(1, c) for c in encoding.chunks or ())
         data_type = data_type_of(array.data_type)
         manifest = Manifest.empty(array.shape, lattice, data_type, array.fill_value, names)
         return cls(manifest, attributes, encoding)
@@ -142,33 +143,22 @@ class ArrayDescription:
         )
 
 
-def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
-    """The shape of an array's chunks, and how they are stored if all are alike."""
+def _encoding_of(array: AnyArray) -> Encoding:
+    """How an array is stored, if that is the same everywhere; otherwise the chunks of its largest part."""
     if isinstance(array, Reader):
-        chunks = chunk_shape(array)
-        is_v2 = array.metadata.zarr_format == 2
-        return chunks, Encoding(chunks=chunks) if is_v2 else _encoding_like(array.zarr_array, chunks)
+        stored, chunks = array.zarr_array, chunk_shape(array)
+        if array.metadata.zarr_format == 2:
+            return Encoding(chunks=chunks)
+        return Encoding(chunk_codecs(stored, None), chunks, stored.shards)
+    layout = keep_layout(array._logical, Box.sized(array.manifest.lattice), NO_CHOICE)
     regions = array.regions
-    if not regions:
-        return array.chunks, Encoding(chunks=array.chunks)
-    largest = max(regions, key=lambda region: region.nbytes)
-    view = largest.view
-    chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
-    plain = all(region.packing is None and region.view is None for region in regions)
-    if plain:
-        array.members.open_together(array.manifest.members)
-        first, *others = [array.members[name] for name in {region.name for region in regions}]
-        encoding = encoding_of(first.metadata)
-        if all(encoding_of(member.metadata) == encoding for member in others):
-            return chunks, _encoding_like(first, chunks)
-    return chunks, Encoding(chunks=chunks)
-
-
-def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding:
-    codecs: Any = list(stored.metadata.codecs)  # type: ignore[union-attr]  # of Zarr v3
-    if stored.shards is not None:
-        codecs = list(codecs[0].codecs)
-    return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
+    if not regions or any(region.packing is not None or region.view is not None for region in regions):
+        return Encoding(chunks=layout.chunks or array.chunks)
+    array.members.open_together(array.manifest.members)
+    first, *others = [array.members[name] for name in {region.name for region in regions}]
+    if any(encoding_of(member.metadata) != encoding_of(first.metadata) for member in others):
+        return Encoding(chunks=layout.chunks)
+    return replace(layout, codecs=tuple(chunk_codecs(first, None)))
 
 
 def write_logical_array(

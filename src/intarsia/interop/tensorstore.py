@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
@@ -14,7 +15,6 @@ from intarsia.engine.prepared_member import checked_member
 from intarsia.engine.stored_array import expect_array
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.encoding import Encoding, planned_metadata
-from intarsia.logical.hierarchy import joined_path
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
@@ -25,9 +25,6 @@ DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")
     + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 )
-CODECS = frozenset(("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"))
-"""What the zarr3 driver of TensorStore 0.1.86 decodes."""
-
 NOWHERE = "intarsia/holes/"
 """A directory of TensorStore's memory in which nothing is ever stored."""
 
@@ -44,8 +41,8 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
     TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
     holes read as the fill value there too. The spec describes the current layout: make a new one after the
     layout has changed. Views of members become index transforms. Members in memory or in an Icechunk
-    repository, packed regions, and codecs that TensorStore does not know are refused; use `intarsia.serve`
-    for those.
+    repository, and packed regions are refused; use `intarsia.serve` for those, and for codecs that
+    TensorStore does not know.
 
     >>> import intarsia, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -63,12 +60,6 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
             f"the array has the data type {type_text(manifest.data_type)}, which TensorStore lacks"
         )
     labels = [label or "" for label in manifest.dimension_names or ()]
-    names = [label for label in labels if label]
-    if len(set(names)) < len(names):
-        raise UnreachableMembersError(
-            f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions with the "
-            "same name"
-        )
     layers = list(_layers(array))
     if manifest.regions.cells() < prod(manifest.lattice) or not layers:
         layers.insert(0, _holes(manifest))
@@ -82,7 +73,7 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     """One layer for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
     members.open_together(manifest.members)
-    places: dict[str, dict[str, Any]] = {}
+    places: dict[str, dict[str, Any] | str] = {}
     for i in range(len(manifest.regions)):
         row = manifest.regions.row(i)
         name, packing = manifest.members[row.member], manifest.packing_of(row)
@@ -93,7 +84,6 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
             )
         member = checked_member(members[name], manifest, row)
         if name not in places:
-            _check_codecs(name, _document(member.metadata)["codecs"])
             places[name] = kvstore_of(array.store, member.path)
         yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(manifest, row)}
 
@@ -130,19 +120,7 @@ def _document(metadata: Any) -> Any:
     return json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
-def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
-    for codec in codecs:
-        if codec["name"] not in CODECS:
-            raise UnreachableMembersError(
-                f"TensorStore does not know the codec {codec['name']!r} of the member {member}.\n"
-                f"  {SERVE_INSTEAD}\n"
-                "  Or encode the region again: array.recode(bounds, codecs=[…])"
-            )
-        configuration = codec.get("configuration", {})
-        _check_codecs(member, configuration.get("codecs", []) + configuration.get("index_codecs", []))
-
-
-def kvstore_of(store: Any, path: str) -> dict[str, Any]:
+def kvstore_of(store: Any, path: str) -> dict[str, Any] | str:
     """Where TensorStore finds the directory `path` of a store. It takes credentials from its own environment.
 
     >>> kvstore_of(LocalStore("/data/a.zarr"), "t")
@@ -150,7 +128,7 @@ def kvstore_of(store: Any, path: str) -> dict[str, Any]:
     """
     kvstore = None
     if isinstance(store, LocalStore):
-        kvstore = _file(store.root, path)
+        kvstore = _kvstore(f"file://{os.path.abspath(store.root)}", path)
     elif isinstance(store, ZipStore) and store.path is not None:
         archive = {"driver": "file", "path": str(Path(store.path).absolute())}
         kvstore = {"driver": "zip", "base": archive, "path": f"{path}/"}
@@ -166,54 +144,49 @@ def kvstore_of(store: Any, path: str) -> dict[str, Any]:
     return kvstore
 
 
-def _file(root: Any, path: str) -> dict[str, Any]:
-    return {"driver": "file", "path": os.path.join(os.path.abspath(root), path) + "/"}
-
-
-def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
+def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | str | None:
     fs, url = store.fs, str(store.path)
     if "://" not in url:
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         url = f"{protocol}://{url}"
     settings: dict[str, Any] = getattr(fs, "client_kwargs", None) or {}
     endpoint = getattr(fs, "endpoint_url", None) or settings.get("endpoint_url")
-    anonymous = bool(getattr(fs, "anon", False))
-    return _of_url(url, path, endpoint, settings.get("region_name"), anonymous=anonymous)
+    return _kvstore(url, path, endpoint, settings.get("region_name"), getattr(fs, "anon", False))
 
 
-def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
+def _of_obstore(store: Any, path: str) -> dict[str, Any] | str | None:
     prefix = getattr(store, "prefix", None) or ""
     match type(store).__name__:
         case "LocalStore":
-            return _file(prefix or "/", path)
+            return _kvstore(f"file://{prefix}", path)
         case "HTTPStore":
-            return _of_url(str(store.url), path)
+            return _kvstore(str(store.url), path)
         case "GCSStore":
-            return _of_url(f"gs://{store.config['bucket']}/{prefix}", path)
+            return _kvstore(f"gs://{store.config['bucket']}/{prefix}", path)
         case "S3Store":
             settings = store.config
             anonymous = str(settings.get("skip_signature", "")).lower() == "true"
             url = f"s3://{settings['bucket']}/{prefix}"
-            return _of_url(url, path, settings.get("endpoint"), settings.get("region"), anonymous=anonymous)
+            return _kvstore(url, path, settings.get("endpoint"), settings.get("region"), anonymous)
     return None
 
 
-def _of_url(
-    url: str, path: str, endpoint: Any = None, region: Any = None, *, anonymous: bool = False
-) -> dict[str, Any] | None:
+def _kvstore(
+    url: str, path: str, endpoint: Any = None, region: Any = None, anonymous: bool = False
+) -> dict[str, Any] | str | None:
     scheme, _, rest = url.partition("://")
-    host, _, prefix = rest.partition("/")
-    inside = joined_path(prefix, path) + "/"
+    place = f"{rest.rstrip('/')}/{path}/"
     match scheme:
         case "file" | "local":
-            return _file(rest, path)
+            return {"driver": "file", "path": place}
         case "http" | "https":
-            return {"driver": "http", "base_url": f"{scheme}://{host}", "path": f"/{inside}"}
+            return f"{scheme}://{rest.rstrip('/')}/{quote(path)}/"
         case "gs" | "gcs":
-            return {"driver": "gcs", "bucket": host, "path": inside}
+            return f"gs://{quote(place)}"
         case "s3" | "s3a":
+            bucket, _, inside = place.partition("/")
             credentials = {"type": "anonymous"} if anonymous else None
             access = {"endpoint": endpoint, "aws_region": region, "aws_credentials": credentials}
             stated = {name: value for name, value in access.items() if value}
-            return {"driver": "s3", "bucket": host, "path": inside, **stated}
+            return {"driver": "s3", "bucket": bucket, "path": inside, **stated}
     return None

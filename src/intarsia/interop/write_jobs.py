@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import zarr
 from intarsia._compat import dask_meta, sync
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
-from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
+from intarsia.errors import OverlapError, ShapeError
 from intarsia.logical.append import AppendPlan, take_over_codecs
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -25,14 +24,13 @@ from intarsia.logical.staging import (
     reserve_in_existing_regions,
     reserve_regions,
 )
-from intarsia.manifest.box import Bounds, Box
+from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.data_types import as_values
 from intarsia.nullable import optional_dtype
 from intarsia.progress import Progress, silent
-
-type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]
-
-ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
+from intarsia.versions.repository import remove_new_store_on_failure
+from intarsia.versions.transaction import retry
+from intarsia.versions.version import as_repository, resolve_store
 
 
 @dataclass(frozen=True)
@@ -105,46 +103,55 @@ def run_jobs(jobs: Iterable[WriteJob], cluster: Cluster, then: Callable[[], obje
         job.reservation.commit()
 
 
+def write_to(
+    store: Any,
+    write: Callable[[Any], object],
+    *,
+    branch: str,
+    message: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> str | None:
+    """Call `write` with a store to write to; in a repository, return the snapshot id of the commit.
+
+    If others change there what it builds on, it is called again.
+    """
+    repo = as_repository(store)
+    if repo is not None:
+        return retry(repo, lambda tx: write(tx.store), branch=branch, message=message, metadata=metadata)
+    target = resolve_store(store).store
+    with remove_new_store_on_failure(target):
+        write(target)
+    return None
+
+
 def new_array(
     source: Any,
     store: Any,
     path: str,
     encoding: Encoding,
-    *,
-    regions: Regions | None = None,
     lattice: Sequence[int] | None = None,
     **fields: Any,
 ) -> WriteJob:
-    """A new logical array that holds all of the source, in one region or in `regions`."""
-    if regions is None:
-        chunks = encoding.chunks or _chunk_shape(source)
-        layout = [(tuple((0, n) for n in source.shape), encoding)]
-    else:
-        layout = [(bounds, _encoding(choice, encoding)) for bounds, choice in _pairs(regions)]
-        chunks = encoding.chunks or layout[0][1].chunks or _chunk_shape(source)
-        _check_cover(source.shape, [bounds for bounds, _ in layout])
+    """A new logical array that holds all of the source in one region."""
+    chunks = tuple(encoding.chunks or _chunk_shape(source))
     dtype = _data_type(source)
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
-    layout = [(bounds, replace(choice, chunks=tuple(choice.chunks or chunks))) for bounds, choice in layout]
+    whole = [(tuple((0, n) for n in source.shape), replace(encoding, chunks=chunks))]
     with removed_on_failure(logical.group.store_path):
-        return WriteJob(source, reserve_regions(logical, layout if source.size else []), created=True)
+        return WriteJob(source, reserve_regions(logical, whole if source.size else []), created=True)
 
 
-def fill_bounds(
-    source: Any, logical: LogicalArrayHandle, bounds: Iterable[tuple[int, int]], encoding: Encoding
-) -> WriteJob:
+def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding) -> WriteJob:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
     _check_type(logical, source)
-    box = Box.of((int(a), int(b)) for a, b in bounds)
-    if len(box.shape) != manifest.ndim or box.shape != tuple(source.shape):
+    box = Box.of(element_bounds(bounds, manifest.shape))
+    if box.shape != tuple(source.shape):
         raise ShapeError(
             f"the data has shape {tuple(source.shape)}, but the box {box.text()} has {box.shape}"
         )
-    if any(a < 0 or b > n for a, b, n in zip(*box, manifest.shape, strict=True)):
-        raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
         return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
@@ -204,28 +211,6 @@ def _data_type(source: Any) -> Any:
 def _check_type(logical: LogicalArrayHandle, source: Any) -> None:
     """Refuse a data type that the array cannot take, before anything is computed."""
     as_values(logical.manifest, np.empty(0, dtype=source.dtype))
-
-
-def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:
-    items = regions.items() if hasattr(regions, "items") else regions
-    return [(tuple((int(a), int(b)) for a, b in bounds), choice) for bounds, choice in items]
-
-
-def _encoding(choice: Any, default: Encoding) -> Encoding:
-    """The encoding of one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
-    if not (isinstance(choice, dict) and choice.keys() <= ENCODING_FIELDS):
-        choice = {"codecs": choice}
-    return Encoding(**{"codecs": default.codecs, "chunks": default.chunks, "shards": default.shards} | choice)
-
-
-def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
-    """Every element of the data must have a region to go to."""
-    covered_elements = sum(prod(b - a for a, b in bounds) for bounds in boxes)
-    if covered_elements < prod(shape):
-        raise NoRegionError(
-            f"the regions hold {covered_elements} of the {prod(shape)} elements of the data.\n"
-            "  Give regions that cover all of it, or give only the part to be stored"
-        )
 
 
 def _chunk_shape(source: Any) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from intarsia.manifest.data_types import as_values
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing, parse_packing
 from intarsia.manifest.view import View
-from intarsia.parallel import Client, check_travels
+from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -523,7 +523,6 @@ class LogicalArray(Accessors, StoredArray):
     __hash__ = None  # type: ignore[assignment]  # as in zarr: equal arrays may become unequal
 
     def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self.store, f"the logical array {self.path or '/'!r}")
         # Options that only a writer needs may be functions that cannot be pickled.
         reads = self.read_only
         config = self._config.for_reading if reads else self._config

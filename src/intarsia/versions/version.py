@@ -280,7 +280,7 @@ def group_at(store: Any, path: str, mode: str = "r") -> LogicalArrayHandle | Non
     """The logical array at a path in a session or store, or None; a damaged one is an error."""
     try:
         return LogicalArrayHandle.load(open_group(session_store(store), path.strip("/"), mode))
-    except (ContainsArrayError, GroupNotFoundError, NotLogicalArrayError):
+    except (ContainsArrayError, FileNotFoundError, NotLogicalArrayError):
         return None
 
 

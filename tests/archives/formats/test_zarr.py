@@ -103,3 +103,12 @@ def test_a_variable_with_a_dimension_twice_is_left_out_alone(tmp_path, dims):
     shutil.rmtree(place / "v")
     with pytest.raises(intarsia.errors.IngestError, match=rf"a\.zarr: .*'w': .*'{twice}' occurs 2"):
         intarsia.ingest(place, "memory://", concat_dim="time")
+
+
+def test_a_fill_value_may_be_written_as_a_word(tmp_path):
+    group = zarr.create_group(tmp_path / "a.zarr")
+    attributes = {"_FillValue": "NaN"}
+    group.create_array("t", data=np.ones((1, 4), "f4"), dimension_names=["time", "x"], attributes=attributes)
+    group.create_array("time", data=np.zeros(1, "i8"), dimension_names=["time"])
+    report = intarsia.ingest(tmp_path / "a.zarr", tmp_path / "r", concat_dim="time")
+    assert intarsia.open(report.repository, "t")[...].tolist() == [[1.0] * 4]

@@ -97,8 +97,6 @@ def test_the_array_api(array):
     assert xp is array.__array_namespace__(api_version="2025.12")
     with pytest.raises(ValueError, match=r"2025\.12"):
         array.__array_namespace__(api_version="1999.12")
-    assert "dask" in repr(xp)
-    assert {"mean", "concat", "linalg"} <= set(dir(xp))
     assert xp.float32 == np.float32
     for lazy, oracle in (
         (xp.cumulative_sum(array, axis=0), np.cumsum(VALUES, axis=0)),

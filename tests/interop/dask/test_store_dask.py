@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -57,12 +56,16 @@ def test_a_new_array_takes_the_blocks_for_chunks_and_everything_else_that_create
 
 def test_regions_have_their_own_codecs_chunks_and_shards(repo):
     regions = {
-        ((0, 4), (0, 6)): ["gzip"],
+        ((0, 4), (0, 6)): {"codecs": ["gzip"], "chunks": (4, 6)},
         ((4, 10), (0, 3)): {"codecs": ["zstd"], "chunks": (2, 3)},
         ((4, 10), (3, 6)): {"codecs": [], "chunks": (1, 1), "shards": (2, 3)},
     }
     source = da.from_array(numbers(10, 6), chunks=(3, 4))
-    intarsia.store_dask(source, repo, "a", regions=regions, lattice=(2, 3), chunks=(4, 6))
+    with intarsia.transaction(repo, message="make") as tx:
+        array = tx.create("a", shape=(10, 6), chunks=(2, 3), dtype="i4")
+        for bounds, encoding in regions.items():
+            array.add_region(bounds, **encoding)
+    intarsia.store_dask(source, repo, "a", bounds=((0, 10), (0, 6)))
     array = intarsia.open(repo, "a")
     assert np.array_equal(array[...], numbers(10, 6))
     assert [(r.bounds, r.codec_names, r.chunks, r.member.shards) for r in array.regions] == [
@@ -78,16 +81,16 @@ def test_any_layout_and_any_blocks_give_the_values(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=3)))
     lattice = tuple(data.draw(st.integers(1, 3)) for _ in shape)
     model = numbers(*shape)
-    array = intarsia.create({}, "a", shape=shape, chunks=lattice, dtype="i4")
+    store = zarr.storage.MemoryStore()
+    array = intarsia.create(store, "a", shape=shape, chunks=lattice, dtype="i4")
     tiles = data.draw(tilings(Box((0,) * len(shape), array.manifest.lattice)))
-    regions = {}
     for tile in tiles:
         bounds = tuple(zip(*array.manifest.elements(tile), strict=True))
         chunks = tuple(data.draw(st.integers(1, 5)) for _ in shape)
-        regions[bounds] = {"codecs": data.draw(codec_lists(len(shape))), "chunks": chunks}
+        array.add_region(bounds, codecs=data.draw(codec_lists(len(shape))), chunks=chunks)
     blocks = tuple(data.draw(st.integers(1, 5)) for _ in shape)
-    store = zarr.storage.MemoryStore()
-    intarsia.store_dask(da.from_array(model, chunks=blocks), store, "a", regions=regions, lattice=lattice)
+    whole = tuple((0, n) for n in shape)
+    intarsia.store_dask(da.from_array(model, chunks=blocks), store, "a", bounds=whole)
     stored = intarsia.open(store, "a")
     assert np.array_equal(stored[...], model)
     assert intarsia.verify(stored) == ()
@@ -311,7 +314,6 @@ def test_boxes_that_make_no_sense_are_refused(repo):
         (((2, 6),), {}, intarsia.errors.NoRegionError, "2 of the 4 elements"),
         (((0, 4),), {"codecs": ["zstd"]}, intarsia.errors.OverlapError, r"arr\.recode"),
         (((0, 4),), {"axis": 0}, TypeError, "not both"),
-        (((0, 4),), {"regions": {}}, TypeError, "for a new array"),
     ):
         with pytest.raises(error, match=message):
             intarsia.store_dask(data, repo, "a", bounds=bounds, **options)
@@ -329,11 +331,7 @@ def test_what_cannot_be_stored_is_refused(repo):
     unknown = unknown[unknown > 4]
     with pytest.raises(intarsia.errors.ShapeError, match="compute_chunk_sizes"):
         intarsia.store_dask(unknown, repo, "a")
-    with pytest.raises(intarsia.errors.NoRegionError, match="hold 2 of the 4 elements"):
-        intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 2),): []})
-    with pytest.raises(intarsia.errors.OverlapError):
-        intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 4),): [], ((2, 4),): []})
-    with pytest.raises(intarsia.errors.ReadOnlyError, match="repository itself"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
         intarsia.store_dask(da.zeros(4, chunks=2), repo.readonly_session("main"), "a")
     assert len(list(repo.ancestry(branch="main"))) == 1
 
@@ -360,11 +358,12 @@ def test_a_block_that_fails_leaves_nothing_behind(repo, axis):
 
 
 class Hesitant(zarr.storage.MemoryStore):
-    """Stores the first chunk after something was removed, and removes after that was begun, if it can."""
+    """Stores the first chunk some time after another block has failed."""
 
     def __init__(self):
         super().__init__()
-        self.storing, self.removing, self.removed = (threading.Event() for _ in range(3))
+        self.storing = threading.Event()
+        self.removed = threading.Event()
 
     def set_sync(self, key, value):
         if key.endswith("c/0"):
@@ -373,8 +372,6 @@ class Hesitant(zarr.storage.MemoryStore):
         super().set_sync(key, value)
 
     async def delete_dir(self, prefix):
-        self.removing.set()
-        await asyncio.to_thread(self.storing.wait, 0.3)
         await super().delete_dir(prefix)
         if prefix.strip("/") == "a":  # the last thing to be removed
             self.removed.set()
@@ -382,21 +379,22 @@ class Hesitant(zarr.storage.MemoryStore):
 
 @pytest.mark.parametrize("late", [False, True], ids=["being written", "being computed"])
 def test_a_block_that_has_begun_when_another_fails_leaves_nothing_behind(late):
-    store, begun = Hesitant(), threading.Event()
+    store, begun, failing = Hesitant(), threading.Event(), threading.Event()
 
     def compute(block, block_id=()):
         if block_id == (1,):
             (begun if late else store.storing).wait()
+            failing.set()
             raise RuntimeError("no more data")
         begun.set()
         if late:
-            store.removing.wait()
+            failing.wait()
+            store.removed.wait(0.3)
         return block
 
     source = da.ones(4, chunks=2, dtype="i4").map_blocks(compute, meta=np.empty(0, "i4"))
     with (
-        ThreadPoolExecutor(2) as pool,
-        dask.config.set(scheduler="threads", pool=pool),
+        dask.config.set(scheduler="threads", num_workers=2),
         pytest.raises(RuntimeError, match="no more data"),
     ):
         intarsia.store_dask(source, store, "a", codecs=["gzip"])
@@ -429,10 +427,9 @@ def test_ctrl_c_does_not_wait_for_a_block_that_is_being_written():
             raise KeyboardInterrupt
 
     source = da.ones(4, chunks=2, dtype="i4").map_blocks(second_later, meta=np.empty(0, "i4"))
-    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler="threads", pool=pool):
-        with pytest.raises(KeyboardInterrupt):
-            intarsia.store_dask(source, store, "a", codecs=["gzip"], progress=interrupt)
-        store.released.set()
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(KeyboardInterrupt):
+        intarsia.store_dask(source, store, "a", codecs=["gzip"], progress=interrupt)
+    store.released.set()
 
 
 def test_transactions_sessions_groups_and_paths_are_written_to_without_a_commit(repo, tmp_path):
@@ -504,3 +501,10 @@ def test_blocks_are_written_with_the_options_of_the_call(kind, tmp_path):
     with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         intarsia.store_dask(data, target, "x", axis=0)
     assert intarsia.open(target, "x").shape == (136, 64)
+
+
+@pytest.mark.parametrize("path", ["", "a/b"])
+def test_a_new_directory_may_be_the_array_itself(path, tmp_path):
+    for axis in (None, 0):
+        intarsia.store_dask(da.from_array(numbers(4), chunks=2), tmp_path / "new.zarr", path, axis=axis)
+    assert intarsia.open(tmp_path / "new.zarr", path)[...].tolist() == [0, 1, 2, 3] * 2

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 import xarray as xr
 
 import intarsia
@@ -38,22 +37,15 @@ def test_an_array_that_is_open_for_writing_shows_what_was_just_written():
     assert array.to_xarray().values.tolist() == [3, 4]
 
 
-def test_append_to_creates_appends_and_remembers_the_dimension(tmp_path):
+def test_append_to_creates_and_appends(tmp_path):
     repo = intarsia.open_repository(tmp_path / "repo", create=True)
     dataset = weather()
     first = dataset[{"time": slice(5)}].intarsia.append_to(repo, "time", path="daily", codecs=["gzip"])
     assert first == repo.lookup_branch("main")
-    dataset[{"time": slice(5, None)}].intarsia.append_to(repo, path="daily", codecs=["zstd"])
+    dataset[{"time": slice(5, None)}].intarsia.append_to(repo, "time", path="daily", codecs=["zstd"])
     opened = xr.open_dataset(repo, engine="intarsia", group="daily")
     xr.testing.assert_identical(opened.load(), dataset)
     assert len(intarsia.open(repo, "daily/t").regions) == 2
-
-
-def test_append_to_asks_for_a_dimension_where_it_cannot_know():
-    store = {}
-    intarsia.from_xarray(weather(), store)
-    with pytest.raises(ValueError, match="give the dimension"):
-        weather().intarsia.append_to(store)
 
 
 def test_the_accessor_is_there_after_xarray_opened_anything(tmp_path):

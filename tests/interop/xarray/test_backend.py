@@ -23,7 +23,10 @@ def dataset():
 def store(dataset):
     store = zarr.storage.MemoryStore()
     stored_in_parts(
-        dataset, store, lattice={"t": (2, 3, 5), "n": (1, 7)}, chunks={"t": (4, 3, 2), "n": (3, 4)}
+        dataset,
+        store,
+        lattice={"t": (2, 3, 5), "n": (1, 7)},
+        encoding={"t": {"chunks": (4, 3, 2)}, "n": {"chunks": (3, 4)}},
     )
     return store
 

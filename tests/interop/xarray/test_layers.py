@@ -52,11 +52,11 @@ def test_datasets_that_xarray_cuts_into_blocks(store, chunks, blocks, read):
     assert layers_read(store) == read
 
 
-@pytest.mark.parametrize(("chunks", "blocks", "read"), [({"time": -1}, SERIES, {0: 0, 1: 12}), *BLOCKS])
+@pytest.mark.parametrize(("chunks", "blocks", "read"), [ONE, HALVES, *BLOCKS])
 def test_arrays_that_dask_cuts_into_blocks(store, chunks, blocks, read):
     array = intarsia.open(store, "t")
-    asked = tuple(chunks.get(dim) for dim in ("time", "lat", "lon"))
-    for lazy in (array.to_dask(chunks=asked), array.to_xarray(chunks=chunks).data):
+    entries = tuple(map(chunks.get, ("time", "lat", "lon"), MAP))
+    for lazy in (array.to_dask(chunks=entries), array.to_xarray(chunks=chunks).data):
         store.reads.clear()
         assert lazy.chunksize == blocks
         np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), VALUES)
@@ -73,10 +73,16 @@ def test_one_place_and_one_day_of_a_dataset_without_dask(store):
 
 
 def test_a_dataset_takes_the_blocks_of_a_layer_that_is_named(store):
-    lazy = xr.open_dataset(store, engine="intarsia", chunks={"time": -1}, layer=1)["t"]
-    assert lazy.data.chunksize == SERIES
-    np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), VALUES)
-    assert layers_read(store) == {0: 0, 1: 12}
+    array = intarsia.open(store, "t")
+    for lazy in (
+        xr.open_dataset(store, engine="intarsia", chunks={"time": -1}, layer=1)["t"].data,
+        array.to_xarray(chunks={"time": -1}, layer=1).data,
+        array.with_config(layer=1).to_dask(),
+    ):
+        store.reads.clear()
+        assert lazy.chunksize == SERIES
+        np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), VALUES)
+        assert layers_read(store) == {0: 0, 1: 12}
 
 
 def test_blocks_that_no_layer_has_are_warned_of_where_there_is_one_layer(store):

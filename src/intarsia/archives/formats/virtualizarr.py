@@ -122,7 +122,7 @@ class VirtualGroup(SourceGroup):
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable with the ranges of its chunks."""
         array = self._node.arrays[variable.name]
-        ranges = _ranges_of(array)
+        ranges = ranges_of(array)
         ranges.move(self._links.follow(ranges.urls()))
         if (name := _as_parsers_take_it(self._url)) != self._url:
             ranges.move({url: url.replace(name, self._url, 1) for url in ranges.urls()})
@@ -143,7 +143,7 @@ class VirtualGroup(SourceGroup):
         """A variable as an array that zarr reads, or the values that the parser knows."""
         if (known := self._values.get(self._inside(name))) is not None:
             return known
-        self._links.follow(_ranges_of(self._node.arrays[name]).urls())
+        self._links.follow(ranges_of(self._node.arrays[name]).urls())
         return zarr.open_array(self._store, path=self._inside(name), mode="r", zarr_format=3)
 
     def groups(self) -> dict[str, bool]:
@@ -241,7 +241,7 @@ def _chunks_of(array: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in array.metadata.chunk_grid.chunk_shape)
 
 
-def _ranges_of(array: Any) -> ChunkRanges:
+def ranges_of(array: Any) -> ChunkRanges:
     """Where the chunks of a manifest array are."""
     grid = chunk_grid(array.shape, _chunks_of(array))
     paths, offsets, lengths, inlined = manifest_table(array.manifest)

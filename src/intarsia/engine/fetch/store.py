@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from intarsia._compat import event_loop, store_supports_sync_io
@@ -300,11 +300,17 @@ class FileSpan:
 
 def read_key(store: Any, key: str) -> bytes | None:
     """A small value in a store; None if there is none."""
+    value = read_part(store, key, default_buffer_prototype())
+    return None if value is None else value.to_bytes()
+
+
+def read_part(
+    store: Any, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+) -> Buffer | None:
+    """A value in a store, or a part of it, in the calling thread if the store can; None if there is none."""
     check_store(store)
-    prototype = default_buffer_prototype()
-    value = (
-        store.get_sync(key, prototype=prototype)
-        if store_supports_sync_io(store)
-        else run_on_event_loop(store.get(key, prototype)).result()
-    )
-    return None if value is None else bytes(value.to_bytes())
+    if store_supports_sync_io(store):
+        value: Buffer | None = store.get_sync(key, prototype=prototype, byte_range=byte_range)
+    else:
+        value = run_on_event_loop(store.get(key, prototype, byte_range)).result()
+    return value

@@ -3,11 +3,9 @@
 Blocks are cut so that they hold whole chunks, and no chunk belongs to two of them.
 """
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, count, pairwise
 from typing import Any, Self
@@ -19,6 +17,7 @@ import dask.threaded
 import numpy as np
 from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
+from dask.system import CPU_COUNT
 
 from intarsia._compat import store_supports_sync_io
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions
@@ -59,28 +58,25 @@ def write_blocks(
     in_process = client is None and scheduler in (dask.threaded.get, dask.local.get_sync)
     total, steps = sum(part.source.npartitions for part in parts), count(1)
     progress(0, total)
+
+    def on_block() -> None:
+        progress(next(steps), total)
+
     for group in conflict_free_groups(parts):
-        pool, gate = WriterPool(store, in_process=in_process), _Gate() if in_process else None
-        try:
-            arrays = [part.results(pool.handle, gate) for part in group]
-            for result in _compute(arrays, client, retries, lambda: progress(next(steps), total)):
-                pool.merge(result)
-        except BaseException as error:
-            if gate is not None:
-                gate.close()
-                # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
-                if isinstance(error, Exception) or store_supports_sync_io(store):
-                    gate.wait()
-            raise
+        pool = WriterPool(store, in_process=in_process)
+        arrays = [part.results(pool.handle) for part in group]
+        if client is not None:
+            results = _compute_there(arrays, client, retries, on_block)
+        else:
+            results = _compute_here(arrays, store, on_block, in_threads=in_process)
+        for result in results:
+            pool.merge(result)
 
 
-def _compute(
+def _compute_there(
     arrays: list[da.Array], client: Any, retries: int, on_block: Callable[[], object]
 ) -> Iterator[WriteResult]:
-    """Compute arrays of results; `on_block` is called for every block."""
-    if client is None:
-        yield from _compute_here(arrays, on_block)
-        return
+    """Compute arrays of results on a cluster; `on_block` is called for every block."""
     from distributed import as_completed, futures_of
 
     futures = futures_of(client.persist(arrays, retries=retries))
@@ -96,51 +92,32 @@ def _compute(
             client.cancel(futures, force=True)
 
 
-def _compute_here(arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
+def _compute_here(
+    arrays: list[da.Array], store: Any, on_block: Callable[[], object], *, in_threads: bool
+) -> Iterator[WriteResult]:
+    """Compute arrays of results with dask's local scheduler; `on_block` is called for every block.
+
+    dask raises the first failure, but blocks that have begun keep running and write into a store from which
+    everything is about to be removed. So the threads are those of a pool that waits for them.
+    """
     names = {array.name for array in arrays}
 
     def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
         if isinstance(key, tuple) and key[0] in names:
             on_block()
 
-    with Callback(posttask=posttask):
-        for blocks in compute(*arrays):
-            yield from blocks.flat
-
-
-class _Gate:
-    """The gate that threads of this process pass to write a block.
-
-    dask raises the first failure, but blocks that have begun keep running and write into a store from which
-    everything is being removed. So the gate is then closed, and the removal waits until all threads are out.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._closed = False
-        self._blocks: list[threading.Lock] = []
-        """One for every block that went in; locked until it is out again."""
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Go in, and out at the end."""
-        inside = threading.Lock()
-        with inside:
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("another block has failed, so nothing more is written")
-                self._blocks.append(inside)
-            yield
-
-    def close(self) -> None:
-        """Let no more threads in."""
-        with self._lock:
-            self._closed = True
-
-    def wait(self) -> None:
-        """Wait until all are out, once the gate is closed."""
-        for inside in self._blocks:
-            inside.acquire()
+    threads, at_rest = ThreadPoolExecutor(dask.config.get("num_workers", None) or CPU_COUNT), True
+    try:
+        with Callback(posttask=posttask):
+            computed = compute(*arrays, **{"pool": threads} if in_threads else {})
+    except BaseException as error:
+        # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
+        at_rest = isinstance(error, Exception) or store_supports_sync_io(store)
+        raise
+    finally:
+        threads.shutdown(wait=at_rest, cancel_futures=True)
+    for blocks in computed:
+        yield from blocks.flat
 
 
 @dataclass(frozen=True)
@@ -164,13 +141,13 @@ class _PieceInBlocks:
         options = logical.runtime_options(piece.member, reservation.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)
 
-    def results(self, handle: StoreHandle, gate: _Gate | None) -> Any:
+    def results(self, handle: StoreHandle) -> Any:
         """The dask array of results, one for every block: computing it writes the blocks."""
         starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         # A worker needs the data type from the manifest, but not a hundred thousand regions.
         template = self.logical.manifest.without_regions()
         path = self.logical.group.path
-        writer = _BlockWriter(handle, path, self.piece, self.options, template, starts, gate)
+        writer = _BlockWriter(handle, path, self.piece, self.options, template, starts)
         return da.map_blocks(
             writer,
             self.source,
@@ -191,21 +168,18 @@ class _BlockWriter:
     options: PicklableOptions
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
-    gate: _Gate | None
-    """The gate for threads; None in other processes."""
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
-        with nullcontext() if self.gate is None else self.gate.open():
-            store = self.handle.open()
-            members = Members(open_group(store, self.path, "r+"), ())
-            member = self.options.on(members.child(self.piece.member))
-            offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
-            piece = self.piece.select(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
-            values = piece.stored(as_values(self.template, block))
-            write_box(PreparedMember.of(piece.member, member), piece.target, values)
-            result = np.empty((1,) * block.ndim, dtype=object)
-            result[...] = self.handle.result(store)
-            return result
+        store = self.handle.open()
+        members = Members(open_group(store, self.path, "r+"), ())
+        member = self.options.on(members.child(self.piece.member))
+        offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
+        piece = self.piece.select(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
+        values = piece.stored(as_values(self.template, block))
+        write_box(PreparedMember.of(piece.member, member), piece.target, values)
+        result = np.empty((1,) * block.ndim, dtype=object)
+        result[...] = self.handle.result(store)
+        return result
 
 
 type Sizes = tuple[int, ...]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from intarsia.codecs import CodecLike
-from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import NotLogicalArrayError, ShapeError
 from intarsia.extras import import_extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
@@ -19,15 +19,14 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import Reservation
+from intarsia.manifest.box import BoundsLike
 from intarsia.manifest.data_types import as_values, to_user_array
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
 from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
-from intarsia.versions.repository import remove_new_store_on_failure
-from intarsia.versions.transaction import transaction
-from intarsia.versions.version import as_repository, group_at, resolve_store
+from intarsia.versions.version import as_repository, group_at
 
 
 def store_dask(
@@ -36,8 +35,7 @@ def store_dask(
     path: str = "",
     *,
     axis: int | str | None = None,
-    bounds: Sequence[tuple[int, int]] | None = None,
-    regions: write_jobs.Regions | None = None,
+    bounds: BoundsLike | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -62,13 +60,13 @@ def store_dask(
     What happens to the logical array at `path`:
 
     - by default it is created (`overwrite` replaces an old one). `codecs`, `chunks` and `shards` say how the
-      data is stored; `regions` says it for several boxes, `{bounds: codecs}` or `{bounds: {"codecs": …,
-      "chunks": …}}`. `chunks` defaults to the blocks of the dask array; `lattice` is the chunk grid that
+      data is stored. `chunks` defaults to the blocks of the dask array; `lattice` is the chunk grid that
       regions have to align to, if it is to be finer than that.
     - with `axis`, by number or dimension name, the data goes after its end, as in `LogicalArray.append`; the
       array is created if it does not exist. Others may append at the same time.
     - with `bounds`, the data goes into that box: into a new region if the box is free, otherwise into the
-      existing regions (`codecs` equal to theirs may bring a decision or a padding function).
+      existing regions (`codecs` equal to theirs may bring a decision or a padding function). So data for
+      several regions is stored in one go once `LogicalArray.add_region` has added them without data.
 
     `client` does the work, by default the current one; without one, dask's local scheduler does. Blocks
     are first cut to whole chunks. If a worker dies, others repeat its work, and a block that fails is retried
@@ -97,8 +95,6 @@ def store_dask(
     source = _check_dask(array)
     if axis is not None and bounds is not None:
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
-    if regions is not None and (axis is not None or bounds is not None):
-        raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
     path, cluster = path.strip("/"), write_jobs.Cluster(client, retries, progress)
     encoding = Encoding(write_jobs.codecs_for(source, codecs), chunks, shards)
     is_replaced = overwrite and axis is None and bounds is None
@@ -125,7 +121,6 @@ def store_dask(
             target,
             path,
             encoding,
-            regions=regions,
             lattice=lattice,
             fill_value=fill_value,
             dimension_names=dimension_names,
@@ -134,23 +129,20 @@ def store_dask(
         )
 
     repo = as_repository(store)
-    if repo is None:
-        target = resolve_store(store).store
-        with remove_new_store_on_failure(target):
-            write_jobs.run_jobs([reserve(writable(target))], cluster)
-        return None
     verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"
-    commit = Commit(repo, branch, message or f"{verb} {path or '/'}", metadata)
-    if axis is not None:
+    message = message or f"{verb} {path or '/'}"
+    if repo is not None and axis is not None:
         incoming = _DeferredAppend(source, axis, encoding, cluster)
         try:
-            return append_data(commit, path, incoming)
+            return append_data(Commit(repo, branch, message, metadata), path, incoming)
         except NotLogicalArrayError:
             if incoming.array_exists:
                 raise  # somebody removed it
-    with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
-        write_jobs.run_jobs([reserve(tx.store)], cluster)
-    return tx.snapshot_id or repo.lookup_branch(branch)
+
+    def write(target: Any) -> None:
+        write_jobs.run_jobs([reserve(target)], cluster)
+
+    return write_jobs.write_to(store, write, branch=branch, message=message, metadata=metadata)
 
 
 def _check_dask(array: Any) -> Any:
@@ -167,17 +159,6 @@ def _check_dask(array: Any) -> Any:
             "  Compute them first: array.compute_chunk_sizes()"
         )
     return array
-
-
-def writable(store: Any) -> Any:
-    """A store that can be written to, opened if it is a path; a read-only session is an error."""
-    store = open_group(store, "", "a") if isinstance(store, str) else store
-    if getattr(store, "read_only", False):
-        raise ReadOnlyError(
-            "the store is open for reading only.\n"
-            "  Give the repository itself, a transaction, or repo.writable_session(branch)"
-        )
-    return store
 
 
 @dataclass

@@ -55,11 +55,6 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
     """
     da, base = import_extra("dask.array", "dask"), import_extra("dask.base", "dask")
     previous = block_sizes(array)
-    if isinstance(array, LogicalArray) and chunks is not None and len(array.manifest.replicas):
-        entries = chunks_by_axis(chunks, array.ndim)
-        previous = block_sizes(array.with_config(layer=suited_layer(array, entries)))
-        pairs = zip(entries, previous, strict=True)
-        chunks = tuple(blocks if entry is None else entry for entry, blocks in pairs)
     chunks = previous if chunks is None else chunks
     sizes = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=previous)
     nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
@@ -95,45 +90,6 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
     manifest = array.manifest.only(array.config.layer or 0)
     facts = read_member_metadata(array.group, manifest)  # much faster than opening many members
     return _grid(manifest, [None if fact.problem else fact.chunks for fact in facts])
-
-
-def chunks_by_axis(chunks: Any, ndim: int) -> list[Any]:
-    """The entry of dask's `chunks` for every axis; None where it is left open.
-
-    >>> chunks_by_axis({0: -1}, 2), chunks_by_axis((4, "auto"), 2), chunks_by_axis("auto", 1)
-    ([-1, None], [4, 'auto'], ['auto'])
-    """
-    if isinstance(chunks, dict):
-        return [chunks.get(axis) for axis in range(ndim)]
-    return list(chunks) if isinstance(chunks, tuple | list) else [chunks] * ndim
-
-
-def suited_layer(array: LogicalArray, chunks: Sequence[Any]) -> int:
-    """The layer that suits the requested chunks: least is read, and then in the smallest blocks.
-
-    >>> import numpy as np, intarsia
-    >>> array = intarsia.create({}, "a", shape=(0, 6), chunks=(1, 6), dtype="u1")
-    >>> array.append(np.ones((4, 6), "u1"))
-    >>> array.add_replica(chunks=(4, 2))
-    1
-    >>> suited_layer(array, (-1, None)), suited_layer(array, (1, None))
-    (1, 0)
-    """
-    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in chunks]
-
-    def cost(layer: int) -> tuple[float, int]:
-        again, size = 1.0, 1
-        grid = block_sizes(array.with_config(layer=layer))
-        for request, blocks, length in zip(sizes, grid, array.shape, strict=True):
-            block = max(blocks)
-            if isinstance(request, int):
-                block = min(length, request) if request >= 0 else length
-            again *= max(1.0, max(blocks) / max(block, 1))  # how often a chunk is read
-            size *= max(block, 1)
-        return again, size
-
-    layer = array.config.layer
-    return min(array.manifest.layers, key=cost) if layer is None else layer
 
 
 def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ...]:
@@ -248,12 +204,6 @@ class DaskNamespace:
         if isinstance(value, ModuleType):
             return DaskNamespace(value)
         return _taking_logical_arrays(value) if callable(value) and not isinstance(value, type) else value
-
-    def __dir__(self) -> list[str]:
-        return dir(self._functions)
-
-    def __repr__(self) -> str:
-        return f"<the Array API of logical arrays, computed by {self._functions.__name__}>"
 
 
 def _taking_logical_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@
 The backend is in this package, so the accessor also exists once xarray has opened any dataset with it.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,14 +23,8 @@ def to_xarray(array: Any, **options: Any) -> Any:
     2.0
     """
     xr = import_extra("xarray", "xarray")
-    from intarsia.interop.dask.to_dask import suited_layer
     from intarsia.interop.xarray.backend import variable_name
-    from intarsia.interop.xarray.variables import dimensions
 
-    chunks = options.get("chunks")
-    if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
-        dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
-        options["layer"] = suited_layer(array, [chunks.get(dim) for dim in dims])
     return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
 
 
@@ -51,29 +44,14 @@ class DatasetAccessor:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def append_to(self, target: Any, dim: str | None = None, path: str = "", **options: Any) -> str | None:
-        """Append to the dataset at `path` in a repository or store; creates it if it does not exist.
+    def append_to(self, target: Any, dim: str, path: str = "", **options: Any) -> str | None:
+        """Append along `dim` to the dataset at `path` in a repository or store, which need not exist yet.
 
-        `dim` is the dimension to append along; by default, the only unlimited one of the stored dataset. The
-        options are those of `intarsia.from_xarray`. Returns the snapshot id.
+        The options are those of `intarsia.from_xarray`. Returns the snapshot id.
         """
         from intarsia.interop.xarray.from_xarray import from_xarray
 
-        dim = dim or self._only_unlimited(target, path)
         return from_xarray(self._dataset, target, path, append_dim=dim, **options)
-
-    def _only_unlimited(self, target: Any, path: str) -> str:
-        xr = import_extra("xarray", "xarray")
-        stored = xr.open_dataset(
-            target, engine="intarsia", group=path, decode_cf=False, create_default_indexes=False
-        )
-        unlimited = sorted(stored.encoding.get("unlimited_dims", ()))
-        if len(unlimited) != 1:
-            raise ValueError(
-                f"give the dimension: the stored dataset has {len(unlimited)} unlimited ones, {unlimited}.\n"
-                "  dataset.intarsia.append_to(target, 'time')"
-            )
-        return str(unlimited[0])
 
 
 # Without xarray, importing what is in this package still works; calling it says what to install.

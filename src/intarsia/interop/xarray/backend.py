@@ -7,6 +7,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import icechunk
@@ -17,16 +18,16 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 from zarr.errors import ContainsArrayError
 
 from intarsia.archives.source_files import WILDCARDS
-from intarsia.display import names_text, place_text
+from intarsia.display import place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
 from intarsia.interop.xarray.variables import variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
-from intarsia.logical.hierarchy import EMPTY, LEDGER, groups_below, is_logical, open_group, why_missing
+from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group, why_missing
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
-from intarsia.parallel import check_travels, snapshot_of
+from intarsia.parallel import snapshot_of
 from intarsia.versions.authorization import Allowed
 from intarsia.versions.repository import explain_errors, is_repository
 from intarsia.versions.version import Version, resolve_store
@@ -108,15 +109,9 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             storage_options=storage_options,
             files={"concat_dim": concat_dim, "combine": combine} | dict(ingest_options or {}),
         )
-        store = GroupStore(
-            opened,
-            drop_variables,
-            nulls=nulls,
-            layer=layer,
-            owns_store=isinstance(filename_or_obj, str | os.PathLike),
-        )
-        return StoreBackendEntrypoint().open_dataset(
-            store,
+        dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
+        dataset = StoreBackendEntrypoint().open_dataset(
+            GroupStore(opened, frozenset(dropped), nulls, layer),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -124,6 +119,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
+        dataset.set_close(None)  # otherwise it would carry the group along
+        return dataset
 
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, group: str | None = None, **options: Any
@@ -136,20 +133,16 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         def pop(*names: str) -> dict[str, Any]:
             return {name: options.pop(name) for name in names if name in options}
 
-        files = pop("concat_dim", "combine")
         root = _open(
             filename_or_obj,
             group,
             version=Version(**pop("branch", "tag", "snapshot_id", "as_of")),
-            files=files | dict(options.pop("ingest_options", None) or {}),
+            files=pop("concat_dim", "combine") | dict(options.pop("ingest_options", None) or {}),
             every_group=True,
             **pop("authorize", "storage_options"),
         )
-        reading = pop("drop_variables", "nulls", "layer")
         return {
-            "/" + below.path.removeprefix(root.path).lstrip("/"): StoreBackendEntrypoint().open_dataset(
-                GroupStore(below, **reading), **options
-            )
+            "/" + below.path.removeprefix(root.path).lstrip("/"): self.open_dataset(below, **options)
             for below in groups_below(root)
             if below is root or not (is_logical(below) or below.basename == LEDGER)
         }
@@ -213,30 +206,18 @@ def _group(
     if isinstance(source, LogicalArray) and not path and not (authorize or storage_options):
         return source.group
     resolved = resolve_store(source, version, authorize, storage_options)
-    store = resolved.store
+    store, path = resolved.store, (path or "").strip("/")
+    place = f"{path or '/'!r} of {place_text(store)}"
     try:
         with explain_errors(resolved.repo):
-            return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
-    except (FileNotFoundError, ContainsArrayError) as error:
-        what = f"there is no Zarr group at {path or '/'!r} of {place_text(store)}"
-        kind = MissingGroupError if isinstance(error, FileNotFoundError) else NotLogicalArrayError
-        raise kind(f"{what}: {_groups_text(store, path, error)}") from error
-
-
-def _groups_text(store: Any, path: str | None, error: Exception) -> str:
-    """Which groups there are instead, or zarr's own message if there is not even a root."""
-    if isinstance(error, ContainsArrayError):
-        return "it is an array. intarsia.reader reads it; intarsia.convert makes it a logical array"
-    try:
-        root = open_group(store, "", "r", formats=(3, 2))
-    except (FileNotFoundError, ValueError):
-        return why_missing(store, error).removeprefix(": ") or EMPTY
-    known = [
-        each.path
-        for each in groups_below(root)
-        if each.path and not is_logical(each) and each.basename != LEDGER
-    ]
-    return names_text((path or "").strip("/"), ["/", *known])
+            return open_group(store, path, "r", formats=(3, 2))
+    except ContainsArrayError as error:
+        raise NotLogicalArrayError(
+            f"there is an array at {place}, not a group.\n"
+            "  intarsia.reader reads it; intarsia.convert makes it a logical array"
+        ) from error
+    except FileNotFoundError as error:
+        raise MissingGroupError(f"there is no Zarr group at {place}{why_missing(store, error)}") from error
 
 
 def _register_tokens() -> None:
@@ -250,100 +231,77 @@ def _register_tokens() -> None:
         from dask.base import normalize_token
     except ImportError:
         return
-    normalize_token.register(icechunk.Repository, repository_token)
-    normalize_token.register(icechunk.Session, lambda session: store_token(session.store))
-    normalize_token.register(icechunk.IcechunkStore, store_token)
+    normalize_token.register((icechunk.Repository, icechunk.Session, icechunk.IcechunkStore), version_token)
 
 
-def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
-    """A repository as it is now: every branch and the snapshot it points to.
+def version_token(source: icechunk.Repository | icechunk.Session | icechunk.IcechunkStore) -> tuple[Any, ...]:
+    """Every branch of a repository and the snapshot it points to, or the one snapshot of a session.
 
-    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
-    >>> repository_token(repo) == repository_token(repo)
-    True
-    """
-    tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
-    return "icechunk", str(repo.storage), tips
-
-
-def store_token(store: icechunk.IcechunkStore) -> tuple[str, str]:
-    """The snapshot of a store; something unique if values may still change.
+    It is something unique if values may still change.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
-    >>> store_token(repo.readonly_session("main").store) == store_token(repo.readonly_session("main").store)
+    >>> version_token(repo) == version_token(repo)
+    True
+    >>> version_token(repo.readonly_session("main")) == version_token(repo.readonly_session("main").store)
     True
     """
+    if isinstance(source, icechunk.Repository):
+        tips = [(branch, source.lookup_branch(branch)) for branch in sorted(source.list_branches())]
+        return "icechunk", str(source.storage), tips
+    store = source.store if isinstance(source, icechunk.Session) else source
     return "icechunk", snapshot_of(store) or uuid.uuid4().hex
 
 
 _register_tokens()
 
 
+@dataclass(frozen=True, eq=False)
 class GroupStore(AbstractDataStore):
     """What xarray asks a backend for: the variables of one group, not decoded, and its attributes.
 
     A group that is itself a logical array is a dataset of that array and the coordinates beside it.
     """
 
-    __slots__ = ("_alone", "_dropped", "_group", "_layer", "_nulls", "_owns_store")
+    group: zarr.Group
 
-    def __init__(
-        self,
-        group: zarr.Group,
-        drop_variables: str | Iterable[str] | None = None,
-        *,
-        nulls: NullsChoice | None = None,
-        layer: int | None = None,
-        owns_store: bool = False,
-    ) -> None:
-        self._group = group
-        dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables
-        self._dropped = frozenset(dropped or ())
-        self._alone = is_logical(group)
-        self._nulls = nulls
-        self._layer = layer
-        self._owns_store = owns_store
+    dropped: frozenset[str] = frozenset()
+    """Names of arrays to leave out."""
+
+    nulls: NullsChoice | None = None
+    """What the nulls of nullable arrays become."""
+
+    layer: int | None = None
+    """The layer to read arrays from that have it."""
 
     def get_variables(self) -> dict[str, Variable]:
         """Every array of the group by name."""
-        children: dict[str, Any] = (
-            _with_coordinates(self._group) if self._alone else dict(sorted(self._group.members()))
-        )
+        is_array = is_logical(self.group)
+        children = _with_coordinates(self.group) if is_array else dict(sorted(self.group.members()))
         variables: dict[str, Variable] = {}
         for name, child in children.items():
-            if name in self._dropped:
+            if name in self.dropped:
                 continue
             if isinstance(child, zarr.Array):
-                variables |= variables_of(Reader.of(child), name, self._nulls)
+                variables |= variables_of(Reader.of(child), name, self.nulls)
             elif is_logical(child):
                 array = LogicalArray(LogicalArrayHandle.load(child))
-                if self._layer is not None and self._layer in array.manifest.layers:
-                    array = array.with_config(layer=self._layer)
-                variables |= variables_of(array, name, self._nulls)
+                if self.layer is not None and self.layer in array.manifest.layers:
+                    array = array.with_config(layer=self.layer)
+                variables |= variables_of(array, name, self.nulls)
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        """The dataset's own attributes."""
-        if self._alone:
+        """The dataset's own attributes; those of a logical array are its variable's."""
+        if is_logical(self.group):
             return {}
         hidden = UNLIMITED_KEY, "_nc"  # the second is NCZarr's; xarray's own engine hides it too
-        attributes = self._group.attrs.asdict().items()
+        attributes = self.group.attrs.asdict().items()
         return with_floats({key: value for key, value in attributes if not key.lower().startswith(hidden)})
 
     def get_encoding(self) -> dict[str, Any]:
         """The dimensions that grow, if they were recorded."""
-        unlimited: Any = None if self._alone else self._group.attrs.get(UNLIMITED_KEY)
+        unlimited: Any = self.group.attrs.get(UNLIMITED_KEY)
         return {} if unlimited is None else {"unlimited_dims": set(unlimited)}
-
-    def close(self) -> None:
-        """Close the store, if it was opened for this dataset."""
-        if self._owns_store:
-            self._group.store.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A dataset carries this along in order to close it; one that was sent elsewhere closes nothing.
-        check_travels(self._group.store, "the dataset")
-        return GroupStore, (self._group, self._dropped)
 
 
 def _with_coordinates(group: zarr.Group) -> dict[str, Any]:

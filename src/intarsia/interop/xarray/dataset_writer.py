@@ -48,10 +48,8 @@ class Choices:
 
     append_dim: str | None
     codecs: Any
-    chunks: Mapping[str, Any]
     lattice: Mapping[str, Any]
     encoding: Mapping[str, Mapping[str, Any]]
-    logical: frozenset[str]
     unlimited_dims: tuple[str, ...] | None
     overwrite: bool
 
@@ -62,12 +60,10 @@ class Choices:
     def check_names(self, known: set[Hashable]) -> None:
         """Refuse choices for variables that do not exist."""
         by_name = self.codecs if isinstance(self.codecs, Mapping) else {}
-        names = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
+        names = set().union(self.lattice, self.encoding, by_name)
         unknown = sorted(names - known)
         if unknown:
-            raise KeyError(
-                f"codecs, chunks, lattice, encoding or logical name {unknown[0]!r}, which the dataset lacks"
-            )
+            raise KeyError(f"codecs, lattice or encoding name {unknown[0]!r}, which the dataset lacks")
 
 
 class DatasetWriter:
@@ -75,6 +71,7 @@ class DatasetWriter:
 
     def __init__(self, dataset: xr.Dataset, group: zarr.Group, choices: Choices, cluster: Cluster) -> None:
         self.dataset, self.group, self.choices, self.cluster = dataset, group, choices, cluster
+        self.growing = _growing_dimensions(dataset, choices)
         mode = "w" if choices.overwrite else "a"
         self.plain = ZarrStore(group, mode=mode, append_dim=choices.append_dim, safe_chunks=False)
         self.stored: dict[str, Any] = dict(self.plain.members)
@@ -88,8 +85,9 @@ class DatasetWriter:
 
     def write(self) -> None:
         """Check everything, and then write everything."""
-        new, grown = self._sort_variables()
-        encoded = self._encode(new, grown)
+        grown = self._grown()
+        fixed = set() if self.choices.append_dim is None else self.stored.keys() - grown
+        encoded = {name: self._encoded(name, name in grown) for name in self.variables if name not in fixed}
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
         attributes = self.attributes | ({UNLIMITED_KEY: sorted(self.growing)} if self.growing else {})
 
@@ -104,8 +102,8 @@ class DatasetWriter:
         jobs = (self._job(name, encoded[name], name in grown) for name in encoded if name in logical)
         run_jobs(jobs, self.cluster, write_plain)
 
-    def _sort_variables(self) -> tuple[set[str], set[str]]:
-        """Which variables are new and which grow; refused if that does not make one dataset."""
+    def _grown(self) -> set[str]:
+        """The variables of the group that grow; refused if that does not make one dataset."""
         dim = self.choices.append_dim
         if dim is None:
             taken = sorted(self.variables.keys() & self.stored.keys())
@@ -114,34 +112,24 @@ class DatasetWriter:
                     f"the group {self.group.path or '/'!r} already has {', '.join(taken)}.\n"
                     "  To add to them, give append_dim; to replace them, overwrite=True"
                 )
-            return set(self.variables), set()
-        if dim not in self.dataset.dims:
+            return set()
+        lengths = {name: there.sizes[dim] for name, there in self.decoded.items() if dim in there.dims}
+        along = {name for name, variable in self.variables.items() if dim in variable.dims}
+        uneven = along ^ lengths.keys()
+        if not any(lengths.values()):
+            uneven &= self.decoded.keys()  # new variables may have a dimension that is still empty
+        if uneven:
             raise ShapeError(
-                f"append_dim {dim!r} is not a dimension of the dataset: {tuple(self.dataset.dims)}"
-            )
-        there = self.decoded
-        lengths = {name: variable.sizes[dim] for name, variable in there.items() if dim in variable.dims}
-        absent = sorted(lengths.keys() - self.variables.keys())
-        if absent:
-            raise ShapeError(
-                f"the dataset lacks {', '.join(absent)}, which has the dimension {dim!r} in the group: "
+                f"only one of the dataset and the group has {min(uneven)!r} with the dimension {dim!r}: "
                 "variables would no longer have the same length"
             )
-        new, grown = set(), set()
-        for name, variable in self.variables.items():
-            if name not in there:
-                if dim in variable.dims and any(lengths.values()):
-                    raise ShapeError(
-                        f"the variable {name!r} has the dimension {dim!r}, but is not in the group yet, "
-                        f"where that dimension already has {max(lengths.values())} elements"
-                    )
-                new.add(name)
-            elif dim in variable.dims:
-                self.variables[name] = _in_stored_order(name, variable, there[name], dim)
-                grown.add(name)
-            else:
-                self._check_equal(name, there[name])
-        return new, grown
+        for name in self.dataset.coords.keys() & self.decoded.keys() - along:
+            if not self.dataset[name].variable.equals(self.decoded[str(name)]):
+                raise ValueError(
+                    f"the coordinate {name!r} differs from the stored one, but does not have the dimension "
+                    f"{dim!r} along which the dataset is appended"
+                )
+        return along & lengths.keys()
 
     @cached_property
     def decoded(self) -> dict[str, Variable]:
@@ -154,53 +142,36 @@ class DatasetWriter:
         """The variables in the group, as stored."""
         return GroupStore(self.group).get_variables()
 
-    def _check_equal(self, name: str, stored: Variable) -> None:
-        """A coordinate that does not grow must equal the stored one; other variables are left alone."""
-        if name in self.dataset.coords and not self.dataset[name].variable.equals(stored):
-            raise ValueError(
-                f"the coordinate {name!r} differs from the stored one, but it does not have the dimension "
-                f"{self.choices.append_dim!r} along which the dataset is appended"
-            )
-
-    def _encode(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
-        """New variables in their own encoding, growing ones in the encoding of the stored values."""
-        encoded = {}
-        for name in [name for name in self.variables if name in new | grown]:
-            variable = self.variables[name].copy(deep=False)
-            overrides = self.choices.encoding.get(name, {})
-            if name in grown:
-                _check_type(name, variable, self.decoded[name])
-                own = _encoding_of_values(self.decoded[name].encoding, self.raw[name].encoding)
-                variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
-            elif variable.ndim == 1 and variable.dims[0] in self.growing:
-                variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
-            result = encoded[name] = self.plain.encode_variable(variable, name=name)
-            if result.encoding.get("_FillValue", "unset") is None:  # xarray's word for no such attribute
-                del result.encoding["_FillValue"]
-            if name in self.choices.encoding:
-                _check_keys(name, result)
-            if name in grown:
-                _check_encoding(name, result, self.raw[name])
-                self._check_appendable(name, overrides)
+    def _encoded(self, name: str, grows: bool) -> Variable:
+        """A new variable in its own encoding, or a growing one in the encoding of the stored values."""
+        variable, overrides = self.variables[name].copy(deep=False), self.choices.encoding.get(name, {})
+        if grows:
+            decoded, raw = self.decoded[name], self.raw[name]
+            variable = _in_stored_order(name, variable, decoded, self.choices.append_dim)
+            _check_type(name, variable, decoded)
+            own = _encoding_of_values(decoded.encoding, raw.encoding)
+            variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
+        elif variable.ndim == 1 and variable.dims[0] in self.growing:
+            variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
+        encoded: Variable = self.plain.encode_variable(variable, name=name)
+        if encoded.encoding.get("_FillValue", "unset") is None:  # xarray's word for no such attribute
+            del encoded.encoding["_FillValue"]
+        if overrides:
+            _check_keys(name, encoded)
+        if grows:
+            _check_encoding(name, encoded, raw)
+            fixed = {"fill_value"} if is_logical(self.stored[name]) else {"fill_value", *STORAGE}
+            for key in sorted(fixed & overrides.keys()):
+                if overrides[key] is not None and not _is_same(overrides[key], raw.encoding.get(key)):
+                    raise ValueError(
+                        f"encoding of {name!r}: {key!r} of an array that exists cannot be changed.\n"
+                        "  Leave it out when you append"
+                    )
         return encoded
-
-    def _check_appendable(self, name: str, overrides: Mapping[str, Any]) -> None:
-        """Refuse an encoding that would change an existing array, not only what is added to it."""
-        fixed = set() if is_logical(self.stored[name]) else set(STORAGE & overrides.keys())
-        new, old = overrides.get("fill_value"), self.raw[name].encoding.get("fill_value")
-        if new is not None and new != old and not (_is_nan(new) and _is_nan(old)):
-            fixed.add("fill_value")
-        if fixed:
-            raise ValueError(
-                f"encoding of {name!r}: {min(fixed)!r} of an array that exists cannot be changed.\n"
-                "  Leave it out when you append"
-            )
 
     def _is_logical(self, name: str, variable: Variable) -> bool:
         if name in self.stored and not self.choices.overwrite:
             return is_logical(self.stored[name])
-        if name in self.choices.logical:
-            return True
         return name in self.dataset.data_vars and variable.ndim > 0 and variable.dtype.kind in "biufc"
 
     def _job(self, name: str, variable: Variable, grows: bool) -> WriteJob:
@@ -233,43 +204,33 @@ class DatasetWriter:
 
     def _storage(self, name: str, variable: Variable, data: Any, grows: bool) -> Encoding:
         """How the chunks of a logical array are stored: as the options say, or the keys of its `encoding`."""
-        codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
-        overrides = self.choices.encoding.get(name, {})
+        codecs, overrides = self.choices.codecs_of(name), self.choices.encoding.get(name, {})
         unused = sorted(overrides.keys() & {"write_empty_chunks", "chunk_key_encoding", "cache_metadata"})
         if unused:
             raise ValueError(f"encoding of {name!r}: a logical array takes no {unused[0]!r}; leave it out")
-        twice = [key for key in CODECS if key in overrides] if codecs is not None else []
-        twice += ["chunks"] if chunks is not None and overrides.get("chunks") is not None else []
-        if twice:
-            option = "chunks" if twice[0] == "chunks" else "codecs"
-            raise ValueError(
-                f"{twice[0]!r} in the encoding of {name!r} and the option {option!r} say the same: give one"
-            )
-        codecs = codecs_for(data, codecs)
-        if any(key in overrides for key in CODECS):
-            codecs = _codec_list(data, {key: overrides[key] for key in CODECS if key in overrides})
-        if chunks is None:
-            chunks = _sizes("chunks", overrides.get("chunks"), variable)
-        if chunks is None and not grows:
-            own = variable.encoding.get("chunks")  # as in xarray, unless it is from before a selection
-            own = (own,) * variable.ndim if isinstance(own, int) else own
-            chunks = own if own is not None and len(own) == variable.ndim else None
-        shards = _sizes("shards", overrides.get("shards"), variable)
-        return Encoding(codecs, None if chunks is None else tuple(chunks), shards)
+        stated = {key: overrides[key] for key in CODECS if key in overrides}
+        if stated and codecs is not None:
+            raise ValueError(f"encoding of {name!r}: codecs are an option as well; give them once")
+        codecs = _codec_list(data, stated) if stated else codecs_for(data, codecs)
+        chunks = _sizes("chunks", (overrides if grows else variable.encoding).get("chunks"), variable)
+        return Encoding(codecs, chunks, _sizes("shards", overrides.get("shards"), variable))
 
-    @cached_property
-    def growing(self) -> set[Any]:
-        """The dimensions that grow."""
-        choice = self.choices.unlimited_dims
-        growing = set(self.dataset.encoding.get("unlimited_dims", ()) if choice is None else choice)
-        if choice is None:
-            growing &= set(self.dataset.dims)  # the others were selected away
-        if self.choices.append_dim is not None:
-            growing.add(self.choices.append_dim)
-        missing = growing - set(self.dataset.dims)
-        if missing:
-            raise ShapeError(f"unlimited_dims: {min(missing)!r} is not a dimension of the dataset")
-        return growing
+
+def _growing_dimensions(dataset: xr.Dataset, choices: Choices) -> set[Any]:
+    """The dimensions that grow."""
+    if choices.unlimited_dims is None:  # those of other dimensions were selected away
+        growing = set(dataset.encoding.get("unlimited_dims", ())) & set(dataset.dims)
+    else:
+        growing = set(choices.unlimited_dims)
+    if choices.append_dim is not None:
+        growing.add(choices.append_dim)
+    missing = growing - set(dataset.dims)
+    if missing:
+        raise ShapeError(
+            f"append_dim and unlimited_dims: {min(missing)!r} is not a dimension of the dataset: "
+            f"{tuple(dataset.dims)}"
+        )
+    return growing
 
 
 def _check_name(name: Any) -> str:
@@ -279,20 +240,14 @@ def _check_name(name: Any) -> str:
     return name
 
 
-def _in_stored_order(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
+def _in_stored_order(name: str, variable: Variable, stored: Variable, dim: Any) -> Variable:
     """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
-    if set(variable.dims) != set(stored.dims):
+    expected = dict(stored.sizes) | {dim: variable.sizes[dim]}
+    if dict(variable.sizes) != expected:
         raise ShapeError(
-            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one has {stored.dims}"
+            f"the variable {name!r} has {dict(variable.sizes)}, but only {expected} fits after the stored one"
         )
-    turned = variable.transpose(*stored.dims)
-    for other in stored.dims:
-        if other != dim and turned.sizes[other] != stored.sizes[other]:
-            raise ShapeError(
-                f"the variable {name!r} has {turned.sizes[other]} elements on {other!r}, "
-                f"but the stored one has {stored.sizes[other]}"
-            )
-    return turned
+    return variable.transpose(*stored.dims)
 
 
 def _encoding_of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -320,13 +275,16 @@ def _codec_list(data: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _sizes(what: str, sizes: Any, variable: Variable) -> tuple[int, ...] | None:
-    """Chunk or shard sizes of an encoding: one for each dimension, or one for all."""
+    """Chunk or shard sizes of an encoding: one for each dimension, or one for all.
+
+    As in xarray, those for another number of dimensions are left out: they are from before a selection.
+    """
     if sizes is None:
         return None
-    every = (sizes,) * variable.ndim if isinstance(sizes, int | np.integer) else sizes
-    if not isinstance(every, list | tuple) or len(every) != variable.ndim:
-        raise ShapeError(f"{what} {every!r}: give a size for each of the dimensions {variable.dims}")
-    return parse_shape(every, what)
+    every = parse_shape(sizes, what)
+    if not np.iterable(sizes):
+        every *= variable.ndim
+    return every if len(every) == variable.ndim else None
 
 
 def _check_type(name: str, variable: Variable, stored: Variable) -> None:
@@ -343,9 +301,7 @@ def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
     """Refuse data that cannot be stored in the same way as the existing data: its units would differ."""
     for key in CF_ENCODING:
         new, old = encoded.attrs.get(key), stored.attrs.get(key)
-        if new == old or (_is_nan(new) and _is_nan(old)):
-            continue
-        if key in ("units", "calendar") and _same_times(name, encoded, stored):
+        if _is_same(new, old) or (key in ("units", "calendar") and _same_times(name, encoded, stored)):
             continue
         raise ValueError(
             f"the variable {name!r} can only be stored with {key} = {new!r}, but the stored data has "
@@ -363,5 +319,6 @@ def _same_times(name: str, encoded: Variable, stored: Variable) -> bool:
     return bool(times[0].equals(times[1]))
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+def _is_same(new: Any, old: Any) -> bool:
+    """Whether two values of an encoding are equal; NaN is equal to NaN."""
+    return bool(new == old or (new != new and old != old))

@@ -4,13 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from intarsia.extras import import_extra
-from intarsia.interop.dask.store_dask import writable
-from intarsia.interop.write_jobs import Cluster
+from intarsia.interop.write_jobs import Cluster, write_to
 from intarsia.logical.hierarchy import open_group
 from intarsia.progress import Progress, silent
-from intarsia.versions.repository import remove_new_store_on_failure
-from intarsia.versions.transaction import retry, transaction
-from intarsia.versions.version import as_repository, resolve_store
 
 
 def from_xarray(
@@ -20,10 +16,8 @@ def from_xarray(
     *,
     append_dim: str | None = None,
     codecs: Mapping[str, Any] | Iterable[Any] | Literal["auto"] | None = None,
-    chunks: Mapping[str, Any] | None = None,
     lattice: Mapping[str, Any] | None = None,
     encoding: Mapping[str, Mapping[str, Any]] | None = None,
-    logical: Iterable[str] | None = None,
     unlimited_dims: Iterable[str] | None = None,
     overwrite: bool = False,
     branch: str = "main",
@@ -36,10 +30,10 @@ def from_xarray(
     """Write a dataset (or a DataArray with a name, or a DataTree) into a group of a repository or store.
 
     Numeric data variables become logical arrays; coordinates, scalars and strings become plain Zarr arrays,
-    as xarray writes them (`logical` names the variables that become logical arrays instead). Values are
-    encoded as in CF, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
+    as xarray writes them. Values are encoded as in CF, by xarray's own encoders: `encoding` takes `dtype`,
+    `scale_factor`, `units` and so on, and the `chunks` and `shards` to store.
 
-    Give `codecs`, `chunks` and `lattice` by variable; a single codec list applies to all logical arrays.
+    Give `codecs` and `lattice` by variable; a single codec list applies to all logical arrays.
     `append_dim` puts the dataset after the end of that dimension, with its own codecs. Variables with this
     dimension grow, in their stored CF encoding. The others stay as they are, and coordinates must be equal.
     `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
@@ -78,10 +72,8 @@ def from_xarray(
     choices = Choices(
         append_dim=append_dim,
         codecs=codecs if codecs is None or isinstance(codecs, str | Mapping) else tuple(codecs),
-        chunks=dict(chunks or {}),
         lattice=dict(lattice or {}),
         encoding=dict(encoding or {}),
-        logical=frozenset(logical or ()),
         unlimited_dims=None if unlimited_dims is None else tuple(unlimited_dims),
         overwrite=overwrite,
     )
@@ -92,18 +84,9 @@ def from_xarray(
         for group, dataset in nodes:
             DatasetWriter(dataset, open_group(store, group, "a"), choices, cluster).write()
 
-    repo = as_repository(store)
-    if repo is None:
-        target = resolve_store(store).store
-        with remove_new_store_on_failure(target):
-            write(writable(target))
-        return None
-    text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
-    if append_dim is not None:
-        return retry(repo, lambda tx: write(tx.store), branch=branch, message=text, metadata=metadata)
-    with transaction(repo, branch=branch, message=text, metadata=metadata) as tx:
-        write(tx.store)
-    return tx.snapshot_id or tx.session.snapshot_id
+    verb = "write" if append_dim is None else "append to"
+    text = message or f"{verb} {path.strip('/') or '/'}"
+    return write_to(store, write, branch=branch, message=text, metadata=metadata)
 
 
 def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:

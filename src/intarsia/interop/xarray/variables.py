@@ -15,6 +15,7 @@ from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 from zarr.codecs import CastValue, ScaleOffset
 
+from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.codecs.base import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
@@ -24,7 +25,6 @@ from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.without_nulls import NullsChoice
-from intarsia.parallel import check_travels
 
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
 MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
@@ -57,10 +57,6 @@ class LazyValues(BackendArray):
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
         return self._converted(await self._array.read_async(key.tuple, _mode(key)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        check_travels(self._array.store, "the dataset")
-        return LazyValues, (self._array, self.dtype, self._convert)
 
 
 def _mode(key: indexing.ExplicitIndexer) -> Mode:
@@ -106,16 +102,8 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self._dims)
 
-    def __repr__(self) -> str:
-        return repr(self._chunk_sizes())
-
     def __deepcopy__(self, memo: object) -> "PreferredChunks":
         return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._sizes is not None:
-            return dict, (self._sizes,)
-        return PreferredChunks, (self._array, self._dims)
 
 
 def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tuple[str, ...]:
@@ -259,12 +247,7 @@ def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
-    """The attribute `_FillValue`, as xarray writes it to Zarr v3 (floats in base64) or as people do."""
-    if dtype.kind not in "fcS" or not isinstance(stored, str | list):
-        return stored
-    if dtype.kind == "f" and isinstance(stored, str):
-        try:
-            return float(stored)  # "NaN", for example; base64 of eight bytes always ends in "="
-        except ValueError:
-            pass
-    return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)
+    """The attribute `_FillValue`, as xarray writes it to Zarr v3 (in base64) or as people do."""
+    if dtype.kind in "cS" and isinstance(stored, str | list):
+        return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)
+    return decoded_fill_attribute(stored, dtype)
