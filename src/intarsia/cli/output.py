@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import GAP, Result, Table, json_of, lay_out, plain, wrapped
+from intarsia.display import Result, Table, json_of, plain, table_text, terminal_table, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 
 TRACEBACK = "INTARSIA_TRACEBACK"
@@ -173,16 +173,10 @@ def print_line(line: str) -> None:
 def show_table(table: Table) -> None:
     """Print a table, fitted to the terminal, or in complete lines if there is none."""
     console = _console(sys.stdout)
-    cells = [[plain(cell) for cell in row] for row in table.rows]
-    colours = {table.columns.index(name): each for name, each in table.colours.items()}
-    for line in lay_out(table.columns, cells, console.width if console.is_terminal else None):
-        text = Text()
-        row_style = "bold" if line.row in (-1, table.bold) else ""
-        for j, cell in enumerate(line.cells):
-            style = colours[j][line.row] if line.row >= 0 and j in colours else row_style
-            text.append(GAP if j else "").append(cell, style=style)
-        text.rstrip()
-        console.print(text)
+    if console.is_terminal:
+        console.print(terminal_table(table, console.width), soft_wrap=False)
+    else:
+        print(table_text(table.columns, table.rows))
 
 
 def progress_on_stderr(
