@@ -81,32 +81,20 @@ def test_something_else_is_there(verb, tmp_path):
     assert "no Zarr or Icechunk store at else" in failure(verb, "else", *EVERY[verb], code=3)
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        ([], "the directory is empty"),
-        (["a.png", "b.png", "c.png", "notes.txt"], "holds other things (a.png, b.png, c.png, …)"),
-        (["1.nc", "2.nc", "notes.txt"], "intarsia ingest 'place/*.nc' NEW_STORE"),
-        (["one.zarr/zarr.json", "two.zarr/.zgroup"], "holds one.zarr, two.zarr.\n  Name one: place/one.zarr"),
-    ],
-    ids=["empty", "pictures", "files for ingest", "stores"],
-)
-def test_a_directory_that_is_no_store_is_told_with_what_to_do(names, says, tmp_path):
+@pytest.mark.parametrize("names", [[], ["a.png"], ["1.nc"], ["one.zarr/zarr.json"]])
+def test_a_directory_that_is_no_store(names, tmp_path):
     (tmp_path / "place").mkdir()
     for name in names:
         (tmp_path / "place" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "place" / name).touch()
     for told in (failure("info", "place", code=3), failure("convert", "place", "new", code=3)):
         assert "no Zarr or Icechunk store at place" in told
-        assert says in told
     assert not (tmp_path / "new").exists()
 
 
 def test_a_file_that_is_no_store(tmp_path):
     (tmp_path / "a.txt").touch()
-    (tmp_path / "a.nc").touch()
-    assert "a file of another kind" in failure("info", "a.txt", code=3)
-    assert "intarsia ingest a.nc NEW_STORE" in failure("info", "a.nc", code=3)
+    assert "no Zarr or Icechunk store at a.txt" in failure("info", "a.txt", code=3)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +110,7 @@ def test_a_file_that_is_no_store(tmp_path):
 def test_nothing_new_is_put_among_other_files(arguments, tmp_path):
     (tmp_path / "place").mkdir()
     (tmp_path / "place" / "a.png").touch()
-    assert "place holds other things (a.png)" in failure(*arguments, code=2)
+    assert "place holds other things" in failure(*arguments, code=2)
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["a.png"]
 
 

@@ -18,7 +18,7 @@ from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
-from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
+from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, usage_errors
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
 from intarsia.errors import RepositoryNotFoundError
@@ -100,7 +100,8 @@ class NewRepository(NewStore):
                 "repository: name one, or a new directory"
             )
         try:
-            return self._open_repository()
+            with usage_errors():
+                return intarsia.open_repository(self.store, storage_options=self.storage_option)
         except RepositoryNotFoundError:
             return None
 
@@ -251,7 +252,7 @@ def sources(place: VersionToRead, path: str = "", selection: str = "", **options
     """
     at = args.parse_selection_text(selection) if selection else None
     with progress_on_stderr("asking for files", counted=False):
-        files = intarsia.archives.sources(place.zarr_store(), path, at=at, **options)
+        files = intarsia.archives.sources(place.resolved.store, path, at=at, **options)
     chunks = [chunk for file in files for chunk in file.chunks]
     gone = f", {len(files.missing)} of them changed or gone" if files.missing else ""
     return Output(

@@ -89,8 +89,8 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
         axis (AXIS): The axis that grows: a number, or a name; the first if left out.
         no_merge: Begin a new region even if the last one has the same encoding.
     """
-    place.zarr_store()  # an error about the store comes first
-    values, name = load(data), place.open(array).path
+    name = place.open(array).path  # an error about the store comes first
+    values = load(data)
     with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
         made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
     regions = len(made.manifest.regions)

@@ -38,7 +38,7 @@ def verify(
         deep: Also compare the values of replicas with those of layer 0.
     """
     (store, version), data = place.at_version(), not no_data
-    paths = [array.strip("/")] if array else logical_arrays(place.zarr_store(), inside_arrays=True)
+    paths = [array.strip("/")] if array else logical_arrays(place.resolved.store, inside_arrays=True)
     with progress_on_stderr("reading every chunk" if data else "checking", counted=data) as progress:
         try:
             problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
@@ -75,7 +75,7 @@ def _leftovers(place: VersionToRead, array: str) -> list[str]:
     """
     lines = [
         f"left over: {path} (intarsia vacuum removes it)"
-        for path in intarsia.vacuum(place.zarr_store(), array, dry_run=True)
+        for path in intarsia.vacuum(place.resolved.store, array, dry_run=True)
     ]
     if place.repo is not None and not array:
         with suppress(RepositoryError, ReadOnlyError):  # storage that cannot be listed, as over HTTP
@@ -108,7 +108,7 @@ def vacuum(
     if forget_before:
         _check_forget(place, forget_before, dry_run=dry_run)
     commit = collected = None
-    removed = intarsia.vacuum(place.zarr_store(), array, dry_run=True)
+    removed = intarsia.vacuum(place.resolved.store, array, dry_run=True)
     yield Output(*removed)  # before it happens
     if not dry_run:
         with place.change("vacuum") as change:
@@ -169,7 +169,7 @@ def replicate(
         message = f"drop the replica in layer {drop} of {old.path}"
         with place.change_array(old.path, message) as (opened, change):
             opened.drop_replica(bounds, layer=drop)
-        made, layer, commit = place.open(old.path), drop, change.snapshot_id
+        made, layer, commit = opened, drop, change.snapshot_id
     else:
         with progress_on_stderr("copying") as progress:
             message = f"replicate {old.path}"
@@ -240,8 +240,8 @@ def _refresh_replicas(
 ) -> tuple[MaintenanceStep, ...]:
     """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
     steps: list[MaintenanceStep] = []
-    for each in [path] if path else logical_arrays(place.zarr_store()):
-        made = intarsia.open(place.writable, each, mode="r" if dry_run else "r+")
+    for each in [path] if path else logical_arrays(place.resolved.store):
+        made = intarsia.open(place.target, each, mode="r" if dry_run else "r+")
         due = [
             MaintenanceStep(each.strip("/"), "replica", replica.layer, made.manifest.elements(box).bounds)
             for replica in Policy.of(made._logical).replicas

@@ -209,7 +209,7 @@ def compact(
         )
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
+    arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.target, path, "a sharded array")
     if not arrays:
         raise SlotsUnsupportedError(
             f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"

@@ -22,10 +22,6 @@ def _expect_source(source: str) -> None:
         expect_store(source)
 
 
-def _target(place: BranchToCommit) -> Any:
-    return place.writable if place.repo is None else place.repo
-
-
 @verb(intarsia.convert)
 def convert(
     source: str, place: NewStore, path: args.NewPath = "", *, source_path: str = "", **options: Any
@@ -50,7 +46,7 @@ def convert(
     ):
         made = intarsia.convert(
             source,
-            _target(place),
+            place.target,
             path,
             source_path=source_path,
             branch=place.branch_name,
@@ -98,10 +94,9 @@ def adopt(
     """
     _expect_source(source)
     name = array.strip("/")
-    place.zarr_store()  # refuses what such a store does not have
     options |= {"branch": place.branch_name, "message": place.message}
     with progress_on_stderr("adopting", counted=False):
-        made = intarsia.adopt(_target(place), name, source, bounds, **options)
+        made = intarsia.adopt(place.target, name, source, bounds, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
         f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}",

@@ -26,7 +26,7 @@ def log(place: VersionToRead, array: args.Array = "", *, limit: args.Count = Non
         limit (-n N): Show only the newest ones.
     """
     repo = place.repository("keeps no history")
-    tip = place.session().snapshot_id
+    tip = place.resolved.snapshot_id
     path = array.strip("/") or place.open(array).path
     with progress_on_stderr("comparing versions", counted=False):
         entries = history(repo, path, snapshot_id=tip, limit=limit)
@@ -50,7 +50,7 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         raise CommandError(
             "give the later version only once: as AFTER, or with --branch, --tag, --snapshot or --as-of"
         )
-    later = after or place.session().snapshot_id
+    later = after or place.resolved.snapshot_id
     path = array.strip("/")
     with progress_on_stderr("comparing versions", counted=False):
         change = intarsia.diff(repo, path, before, later)

@@ -177,7 +177,7 @@ def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
     return NotLogicalArrayError(
         f"there is no logical array at {path or '/'!r}, but {plain}.\n  A plain Zarr array is read with "
         "intarsia.reader(store, path); intarsia.convert makes it a logical array",
-        command="intarsia read reads a plain Zarr array; intarsia convert makes it a logical array",
+        command="To read it: intarsia read. To make it a logical array: intarsia convert STORE NEW_STORE",
     )
 
 
