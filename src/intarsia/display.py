@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self, SupportsIndex, overload
 
@@ -348,8 +348,7 @@ def terminal_table(table: Table, width: int) -> Any:
     for name, size in zip(columns, widths, strict=False):
         grid.add_column(name, justify="right" if name in NUMBERS else "left", width=size)
     for i, row in enumerate(rows):
-        styles = (table.colours[name][i] if name in table.colours else "" for name in columns)
-        cells = [Text(cell, style, overflow="fold") for cell, style in zip(row, styles, strict=True)]
+        cells = [Text(cell, overflow="fold") for cell in row]
         if widths:
             grid.add_row(*cells, style="bold" if i == table.bold else "")
             continue
@@ -490,7 +489,7 @@ def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
     >>> json_of([Table(("Size",), [("1 B",)])])
-    [{'columns': ['Size'], 'rows': [['1 B']], 'colours': {}, 'bold': None}]
+    [{'columns': ['Size'], 'rows': [['1 B']], 'bold': None}]
     """
     if is_dataclass(value) or hasattr(value, "_fields"):
         names = getattr(value, "_fields", None) or [each.name for each in fields(value) if each.repr]
@@ -520,9 +519,6 @@ class Table:
 
     rows: Sequence[Sequence[str]]
     """The cells of every row."""
-
-    colours: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The colours of columns on the command line, by name, one per row."""
 
     bold: int | None = None
     """The row that stands out."""

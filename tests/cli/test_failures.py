@@ -157,7 +157,10 @@ def test_the_past_cannot_be_changed(verb, version, store):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split", "relocate"})
+    "verb",
+    sorted(
+        EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split", "relocate", "maintain"}
+    ),
 )
 @pytest.mark.parametrize(
     ("change", "words"),

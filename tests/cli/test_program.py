@@ -204,7 +204,7 @@ def test_an_unexpected_error_asks_to_be_reported(made, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("intarsia.cli.inspect.survey", broken)
+    monkeypatch.setattr("intarsia.cli.inspect.survey_layers", broken)
     message = failure("info", made[0], code=70)
     assert "please report it" in message
     assert exit_of(ZeroDivisionError()) is Exit.UNEXPECTED

@@ -76,7 +76,7 @@ def test_slots_in_a_plain_array_without_shards(tmp_path, store):
 
 def test_codecs_where_no_member_chooses(store):
     ran = run("rewrite", store, "a", "--decision", "never_apply")
-    assert "To give them other codecs: intarsia recode" in ran.err
+    assert "To give a region other codecs: intarsia recode" in ran.err
     succeed("recode", store, "a", "--codec", "zstd")
 
 

@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 import zarr
 
 from intarsia.cli.output import CommandError
-from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.codecs import parse_codecs
 from intarsia.display import names_text
 
 type IndexEntry = int | slice | EllipsisType | list[int]
@@ -103,27 +102,6 @@ def parse_codec_list(texts: Sequence[str], _what: str = "") -> list[Any] | str:
     except Exception as error:  # whatever a codec says about its settings
         raise CommandError(f"codec {' '.join(texts)}: {error}") from error
     return codecs
-
-
-def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
-    """Codecs as command-line options, the reverse of `parse_codec_list`.
-
-    >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
-    ['-c crc32c', '-c zstd:level=19,checksum=false']
-    >>> codec_options([])
-    ['-c raw']
-    """
-    options = []
-    for codec in parse_codecs(codecs):
-        document: Any = codec.to_dict()
-        if document["name"] == "bytes":
-            continue
-        settings = document.get("configuration") or {}
-        plain = all(isinstance(value, str | int | float) for value in settings.values())
-        pairs = ",".join(f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items())
-        text = json.dumps(document) if not plain else document["name"] + (f":{pairs}" if pairs else "")
-        options.append(f"-c {shlex.quote(text)}")
-    return options or ["-c raw"]
 
 
 def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str | None:

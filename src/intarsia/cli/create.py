@@ -1,6 +1,6 @@
 """Commands that put data into a store: `create`, `append`."""
 
-import csv
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +117,15 @@ def load(file: Path) -> np.ndarray[Any, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
     try:
-        if file.suffix == ".npy":
-            return open_memmap(file, mode="r")
-        return _load_csv(file)
+        return open_memmap(file, mode="r") if file.suffix == ".npy" else _load_csv(file)
     except (ValueError, EOFError) as error:
         raise CommandError(f"{file} cannot be read: {error}") from error
 
 
 def _load_csv(file: Path) -> np.ndarray[Any, Any]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.reader(stream) if row]
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError("its rows have different lengths")
-    table = np.array(rows, dtype=np.str_)
-    for kind in (np.int64, np.float64):
-        try:
-            return table.astype(kind)
-        except ValueError:
-            continue
-    raise ValueError("it holds something that is not a number")
+    """Integers if all of it are integers, otherwise floats; always with two dimensions."""
+    read = partial(np.loadtxt, file, delimiter=",", comments=None, quotechar='"', encoding="utf-8", ndmin=2)
+    try:
+        return read(dtype=np.int64)
+    except ValueError:
+        return read(dtype=np.float64)

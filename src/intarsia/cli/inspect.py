@@ -1,9 +1,9 @@
 """Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`."""
 
-import re
+import csv
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,11 @@ from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import Table, count_text, name_lines, size_text, terminal_width
-from intarsia.engine.prepared_member import short_codecs
+from intarsia.display import Table, count_text, size_text, terminal_width
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
-from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.sample import split_nulls
-from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, share_labels, survey
+from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, survey_layers
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
@@ -41,28 +39,24 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
             raise
         return _plain_info(plain)
     with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = [survey(opened, layer=layer) for layer in opened.manifest.layers]
-    seen, pipelines = layers[0], layers[0].pipelines()
-    colours = {"Codecs": [COLOURS[pipeline.place] for pipeline in pipelines]}
-    blocks = info_blocks(opened, layers)
+        layers = survey_layers(opened)
+    seen = layers[0]
     return Output(
-        *(replace(each, colours=colours) if isinstance(each, Table) else each for each in blocks),
+        *info_blocks(opened, layers),
         **_identity(opened),
         generation=opened.generation,
-        regions=len(seen),
         members=len(seen.facts),
-        nbytes_stored=seen.total_stored,
-        nbytes_not_shown=seen.total_unused,
         layers=[
             {
                 "layer": layer,
                 "regions": len(each),
                 "nbytes": each.total_nbytes,
                 "nbytes_stored": each.total_stored,
+                "nbytes_not_shown": each.total_unused,
             }
             for layer, each in zip(opened.manifest.layers, layers, strict=True)
         ],
-        pipelines=pipelines,
+        pipelines=seen.pipelines(),
         problems=seen.problems,
     )
 
@@ -74,29 +68,13 @@ def _identity(array: LogicalArray | Reader) -> dict[str, Any]:
 
 
 def _plain_info(array: Reader) -> Output:
-    """What a plain Zarr array is."""
-    pairs = [
-        ("Type", "plain Zarr array"),
-        ("Path", array.path or "/"),
-        ("Shape", array.shape),
-        ("Data type", array.dtype),
-        ("Chunks", array.chunks),
-        *([] if array.shards is None else [("Shards", array.shards)]),
-        ("Fill value", array.fill_value),
-        ("Codecs", short_codecs(array.zarr_array)),
-        ("Size", size_text(array.nbytes)),
-    ]
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("generation", "regions", "members", "nbytes_stored", "nbytes_not_shown")
-    )
-    nothing: dict[str, Any] = dict.fromkeys(("layers", "pipelines", "problems"), ())
+    """What a plain Zarr array is, in zarr's words."""
     return Output(
-        *name_lines(pairs),
+        f"{array.path or '/'} is a plain Zarr array",
+        *str(array.zarr_array.info).splitlines(),
         "To read it: intarsia read, or intarsia.reader in Python.",
         "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
         **_identity(array),
-        **unknown,
-        **nothing,
     )
 
 
@@ -113,12 +91,11 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
     """
     opened = place.open(array)
     with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = share_labels([survey(opened, layer=layer) for layer in opened.manifest.layers])
+        layers = survey_layers(opened)
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
     columns = {**({"Layer": "layer"} if len(layers) > 1 else {}), **REGION_COLUMNS}
-    colours = {"Codecs": [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
-    shown: list[str | Table] = [Table.of(rows, columns, colours=colours)]
+    shown: list[str | Table] = [Table.of(rows, columns)]
     if len(rows) < len(every):
         shown.append(f"… and {count_text(len(every) - len(rows), 'more region')}")
     if not every:
@@ -258,31 +235,21 @@ def save(file: Path, values: Values, null: Values) -> None:
     ...
     intarsia.cli.output.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
     """
+    problem = None
     if file.suffix not in (".npy", ".csv"):
-        raise CommandError(f"{file}: the name must end in .npy or .csv")
-    if file.suffix == ".csv" and values.ndim > 2:
-        raise CommandError(
-            f"{file}: a table has at most two dimensions, but the selection has {values.ndim}; "
-            "select less, or write .npy"
-        )
-    nulls = int(null.sum())
-    if file.suffix == ".npy" and values.dtype.hasobject:
-        raise CommandError(f"{file}: .npy files cannot hold texts or bytes of any length; write .csv")
-    if file.suffix == ".npy" and nulls:
-        raise CommandError(
-            f"{file}: {nulls:,} of {values.size:,} values are null, but .npy files cannot hold nulls; write "
-            ".csv"
-        )
+        problem = "the name must end in .npy or .csv"
+    elif file.suffix == ".csv" and values.ndim > 2:
+        problem = f"a table has at most two dimensions, but the selection has {values.ndim}; write .npy"
+    elif file.suffix == ".npy" and (values.dtype.hasobject or null.any()):
+        problem = "a .npy file holds neither nulls nor texts of any length; write .csv"
+    if problem is not None:
+        raise CommandError(f"{file}: {problem}")
     with whole_file(file) as stream:
         if file.suffix == ".npy":
             np.save(stream, values, allow_pickle=False)
         else:
             cells = _cells(values, null, "")
             rows = cells.reshape(-1, 1) if cells.ndim < 2 else cells
-            stream.writelines(f"{','.join(map(_csv_cell, row))}\n".encode() for row in rows.tolist())
-
-
-def _csv_cell(value: object) -> str:
-    """A value in a line of CSV. The csv module would quote a null that is alone in its line."""
-    text = str(value)
-    return '"' + text.replace('"', '""') + '"' if re.search('[",\r\n]', text) else text
+            text = io.TextIOWrapper(stream, "utf-8", newline="")
+            csv.writer(text, lineterminator="\n").writerows(rows.tolist())
+            text.detach()

@@ -13,9 +13,7 @@ from intarsia.display import Column, Table, bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
-from intarsia.logical.replicas import Policy, missing_boxes
 from intarsia.manifest.box import element_bounds
-from intarsia.progress import Progress
 from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import unreferenced_objects
 from intarsia.versions.version import parse_time
@@ -202,52 +200,20 @@ MAINTAIN_COLUMNS: Mapping[str, Column[MaintenanceStep]] = {
 def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False) -> Output:
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
-    Run it daily on an archive; in a repository it is safe alongside writers. It can be stopped at any moment
-    and started again; if there is nothing to do, it does nothing. In a plain Zarr store it only updates
-    replicas: use recode, optimize, consolidate and vacuum there.
+    Run it daily on an archive: it is safe alongside writers. It can be stopped at any moment and started
+    again; if there is nothing to do, it does nothing. In a plain Zarr store, use recode, optimize,
+    consolidate and vacuum.
 
     Example: intarsia maintain data/store
 
     Args:
         dry_run: Only list what there is to do.
     """
-    path = array.strip("/")
+    repo, path = place.repository("is not maintained step by step"), array.strip("/")
     with progress_on_stderr("looking" if dry_run else "copying") as progress:
-        if place.repo is None:
-            steps = _refresh_replicas(place, path, dry_run, progress)
-        else:
-            steps = intarsia.maintain(
-                place.repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress
-            )
-    shown: list[str | Table] = [
-        Table.of(steps, MAINTAIN_COLUMNS),
-        f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}",
-    ]
-    if not steps and place.repo is not None:
-        shown = ["nothing to do: every array is as its policy asks, or has none"]
-    elif not steps:
-        shown = [
-            f"nothing to do: {place.store} is a plain Zarr store, where maintain only updates replicas, and "
-            "none needs it.",
-            "To encode regions again or join them there: intarsia recode, optimize, consolidate.",
-            "To remove what is left over: intarsia vacuum.",
-        ]
-    return Output(*shown, dry_run=dry_run, steps=steps)
-
-
-def _refresh_replicas(
-    place: BranchToChange, path: str, dry_run: bool, progress: Progress
-) -> tuple[MaintenanceStep, ...]:
-    """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
-    steps: list[MaintenanceStep] = []
-    for each in [path] if path else logical_arrays(place.resolved.store):
-        made = intarsia.open(place.target, each, mode="r" if dry_run else "r+")
-        due = [
-            MaintenanceStep(each.strip("/"), "replica", replica.layer, made.manifest.elements(box).bounds)
-            for replica in Policy.of(made._logical).replicas
-            for box in missing_boxes(made.manifest, replica, least=replica.after)
-        ]
-        if due and not dry_run:
-            made.refresh_replicas(progress=progress)
-        steps += due
-    return tuple(steps)
+        steps = intarsia.maintain(repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress)
+    done = f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}"
+    if not steps:
+        done = "nothing to do: every array is as its policy asks, or has none"
+    table = [Table.of(steps, MAINTAIN_COLUMNS)] if steps else []
+    return Output(*table, done, dry_run=dry_run, steps=steps)

@@ -326,6 +326,11 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     return _survey(array.group, array.manifest.only(layer), most_requests)
 
 
+def survey_layers(array: LogicalArray, most_requests: int | None = None) -> list[Survey]:
+    """Surveys of all layers of an array, with the same colours."""
+    return share_labels([survey(array, most_requests, layer) for layer in array.manifest.layers])
+
+
 def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) -> Survey:
     facts = read_member_metadata(group, manifest)
     start, stop = manifest.region_bounds()
@@ -342,7 +347,7 @@ def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) ->
 
 def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str | Table]:
     """What an array is, and how much each codec pipeline stores; `layers` if they were surveyed already."""
-    now, *replicas = layers or [survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers]
+    now, *replicas = layers or survey_layers(array, MAX_REQUESTS)
     fields = dict(array.info.fields) | dict(now.totals())
     for seen in replicas:
         sizes = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
