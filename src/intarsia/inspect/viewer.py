@@ -38,7 +38,7 @@ from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.sample import FAILURES, Span, sample
-from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, survey
+from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
@@ -64,9 +64,6 @@ MAX_VERSIONS = 200
 MAX_RECTANGLES = 4_000
 """More regions than this cannot be seen in one picture: the largest ones are drawn."""
 
-MAX_MEASURED = 1_000_000
-"""For arrays with more logical chunks than this, stored sizes would take too long."""
-
 MAX_LABELS = 256
 MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
@@ -91,11 +88,8 @@ class ViewerData:
     title: str = ""
     """A title for people."""
 
-    _small: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(128, lambda _: 1))
-    """The last things that were opened, and answers that stay the same."""
-
-    _large: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(8, lambda _: 1))
-    """The last surveys, and tables of chunks."""
+    _kept: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(32, lambda _: 1))
+    """The last things that were opened or surveyed, of versions that do not change."""
 
     # Where things are
 
@@ -106,12 +100,10 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             raise VersionNotFoundError("there are no versions here")
-        known = self._small.get_or_make(
-            "ancestry", lambda: {s.id for s in repo.ancestry(snapshot_id=self.snapshot_id)}
-        )
-        if at not in known:
+        ancestry = partial(repo.ancestry, snapshot_id=self.snapshot_id)
+        if at not in self._kept.get_or_make("ancestry", lambda: {snapshot.id for snapshot in ancestry()}):
             raise VersionNotFoundError("no version that is served")
-        return self._small.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
+        return self._kept.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
 
     def _inside(self, path: str) -> str:
         """A path of the page as a path of the store; it never leaves the root."""
@@ -122,7 +114,7 @@ class ViewerData:
 
     def _once(self, store: Any, name: Hashable, make: Callable[[], Any]) -> Any:
         """The result of `make`, which is made once if the store cannot change."""
-        return self._small.get_or_make(name, make) if is_immutable(store) else make()
+        return self._kept.get_or_make(name, make) if is_immutable(store) else make()
 
     def open(self, path: str, at: str = "") -> Any:
         """The array at a path in a version; opened once if it cannot change."""
@@ -260,7 +252,8 @@ class ViewerData:
                     "file": plain(key),
                     "nbytes": size_text(sync(store.getsize(key))),
                 }
-            table = self._table(at, store, member)
+            make = partial(chunk_table, store, member.path, member.ndim)
+            table: ChunkTable = self._once(store, ("chunks", at, member.path), make)
         except FileNotFoundError:
             return None
         except FAILURES:
@@ -279,10 +272,6 @@ class ViewerData:
             "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
         }
 
-    def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> ChunkTable:
-        make = partial(chunk_table, store, member.path, member.ndim)
-        return self._large.get_or_make((at, member.path), make) if is_immutable(store) else make()
-
     # Regions and versions
 
     def regions(
@@ -293,17 +282,10 @@ class ViewerData:
         array = self.open(path, at)
         if not isinstance(array, LogicalArray):
             return {"pipelines": [], "rectangles": [], "left_out": 0}
-        if (
-            len(index) != array.ndim
-            or len(set(axes)) != len(axes)
-            or any(not 0 <= a < array.ndim for a in axes)
-        ):
+        if len(index) != array.ndim or len({*axes} & {*range(array.ndim)}) != len(axes):
             raise BoundsError(f"axes {tuple(axes)} and index {tuple(index)} of {array.ndim} axes")
-        if layer not in array.manifest.layers:
-            raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
-        name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
-        most = MAX_REQUESTS if prod(array.manifest.lattice) <= MAX_MEASURED else 0
-        seen = self._large.get_or_make(name, lambda: survey(array, most, layer))
+        name = ("survey", at, path, layer, array.generation, array.manifest.members[:1])
+        seen: Survey = self._kept.get_or_make(name, partial(survey, array, MAX_REQUESTS, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
@@ -328,9 +310,8 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             return {"versions": []}
-        versions: dict[str, Any] = self._small.get_or_make(
-            ("versions", path), lambda: self._history(repo, self._inside(path))
-        )
+        make = partial(self._history, repo, self._inside(path))
+        versions: dict[str, Any] = self._kept.get_or_make(("versions", path), make)
         return versions
 
     def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
@@ -369,9 +350,6 @@ PREFIX = "__view__"
 
 AT_ONCE = 4
 """Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
-
-MAX_WAITING = 64
-"""If this many are already waiting, the next one has to come back later."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -412,7 +390,6 @@ class Viewer:
             if any(asset.name.endswith(kind) for kind in TYPES)
         }
         self._limits: dict[bool, asyncio.Semaphore] = {}
-        self._waiting = 0
 
     def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
         """The questions of the page, and the functions that answer them."""
@@ -462,10 +439,7 @@ class Viewer:
             ):
                 # Another site could not read the answer, but it could keep this machine busy.
                 return Response(status_code=403, headers=HEADERS)
-            if self._waiting >= MAX_WAITING:
-                return Response(status_code=503, headers={**HEADERS, "Retry-After": "1"})
             limit = self._limits.setdefault(answer == self._values, asyncio.Semaphore(AT_ONCE))
-            self._waiting += 1
             try:
                 async with limit:
                     if await request.is_disconnected():
@@ -474,8 +448,6 @@ class Viewer:
             except Exception as error:
                 status, words = _failure(request, error)
                 return JSONResponse({"error": words}, status, HEADERS)
-            finally:
-                self._waiting -= 1
             if isinstance(content, dict):
                 return JSONResponse(content, headers=HEADERS)
             body, more = content
