@@ -218,12 +218,6 @@ def parse_path(text: str, _what: str = "") -> str:
     return text
 
 
-def check_explicit(options: Mapping[str, Any], instead: str) -> None:
-    """Refuse 'auto' where nothing is stored that codecs could be chosen for."""
-    if options.get("codecs") == "auto":
-        raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
-
-
 def parse_allowed(texts: Sequence[str], _what: str = "") -> Any:
     """What files may refer to: URL prefixes, or everything."""
     return True if "all" in texts else list(texts)

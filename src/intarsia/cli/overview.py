@@ -47,7 +47,6 @@ def serve(
         cors (ORIGIN): A web site whose pages may read it, in browsers; '*' for all. May be repeated.
     """
     store, inside = place.resolved.store, path.strip("/")
-    args.check_explicit(options, "none for fast zstd")
     place.node(inside)  # raises an error that says what there is
     shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
     with _start(place, inside, port=port, **options) as server:

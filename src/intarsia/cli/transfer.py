@@ -132,7 +132,6 @@ def export(
         overwrite: Replace what is there.
     """
     expect_place(target)
-    args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
     (source, version), is_virtual = place.at_version(), options.get("to") == "virtual"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
 import ipaddress
 import logging
 import os
 import socket
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
 import zarr
 from zarr.storage import LocalStore
 
 from intarsia.codecs import CodecLike
+from intarsia.codecs.base import codec_list
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from zarr_http_server import BackgroundServer
+else:
+    BackgroundServer = Any  # the command line looks at the annotations of `serve`
 
 
 LOG = logging.getLogger("uvicorn.error")
@@ -43,43 +44,6 @@ LOG = logging.getLogger("uvicorn.error")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
 """What programs on a machine call that machine."""
-
-
-class Server:
-    """A running server, made by `intarsia.serve`; leaving a `with` block stops it.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "t", shape=(4,), chunks=(2,), dtype="u1")
-    >>> with intarsia.serve(array, port=0) as server:
-    ...     server.url.startswith("http://127.0.0.1:")
-    True
-    """
-
-    def __init__(self, running: BackgroundServer) -> None:
-        self._running = running
-
-    @property
-    def url(self) -> str:
-        """The address."""
-        return str(self._running.url)
-
-    def wait(self) -> None:
-        """Serve until Ctrl-C."""
-        with self, contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-
-    def shutdown(self) -> None:
-        """Stop serving."""
-        self._running.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-
-    def __repr__(self) -> str:
-        return f"Server({self.url!r})"
 
 
 def serve(
@@ -95,13 +59,13 @@ def serve(
     tag: str | None = None,
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
-) -> Server:
+) -> BackgroundServer:
     """Serve arrays over HTTP from a thread of this process, each as one ordinary Zarr array.
 
     `with intarsia.serve(store) as server:` serves during the block, at `server.url`. Without `with`, as in a
-    notebook, `server.shutdown()` ends it. `intarsia.serve(store).wait()` serves until Ctrl-C. A browser finds
-    a page at the address to look at the arrays, their regions and, in a repository, their earlier versions.
-    This needs the extra `serve`.
+    notebook, `server.shutdown()` ends it. `intarsia serve STORE` serves until Ctrl-C. A browser finds a page
+    at the address to look at the arrays, their regions and, in a repository, their earlier versions. This
+    needs the extra `serve`.
 
     Browsers let no page of another site read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
@@ -134,7 +98,8 @@ def serve(
     directory = _directory(resolved)
     if directory is not None:
         refuse_links_out(directory)
-    view = view_store(resolved.store, path, codecs, chunks, consolidated=True)
+    listed = None if codecs is None else codec_list(codecs)
+    view = view_store(resolved.store, path, listed, chunks, consolidated=True)
     sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [site.rstrip("/") for site in sites]  # as browsers spell them
     zarr.open(view, mode="r")  # what cannot be shown is an error now, not for every client
@@ -155,7 +120,8 @@ def serve(
     _check_free(host, port)
     # The program does other things meanwhile: its logging is left alone, and only failures are reported.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
-    return Server(http.serve_background(app, host=host, port=port, uvicorn_options=quiet))
+    server: BackgroundServer = http.serve_background(app, host=host, port=port, uvicorn_options=quiet)
+    return server
 
 
 def _check_access(place: Any, path: str) -> None:
@@ -226,16 +192,10 @@ def _failure_response(request: Request, error: Exception) -> Response:
 
 def _check_free(host: str, port: int | Literal["auto"]) -> None:
     """Complain about an address that cannot be used, in the thread of the caller."""
-    number = 0 if port == "auto" else port
-    if not 0 <= number < 1 << 16:
-        raise ValueError(f"port {port}: ports have numbers from 0 to 65535")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
+        with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        why = f"cannot listen at {host}: {error.strerror}"
-        if error.errno == errno.EADDRINUSE:
-            why = f"port {port} of {host} is in use; choose another one, or none for any free port"
-        raise OSError(error.errno, why) from error
+            probe.bind((host, 0 if port == "auto" else port))
+    except (OSError, OverflowError) as error:
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen at port {port} of {host}: {error}") from error
