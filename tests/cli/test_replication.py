@@ -25,7 +25,7 @@ def test_replicate_and_drop(kind, request, data):
     assert (gone["layers"], gone["nbytes_stored"]) == ([0, 2], 0)
     failure("replicate", store, "temperature", "--drop", "7", code=4)
     failure("replicate", store, "temperature", "--drop", "2", "-c", "zstd", code=2)
-    assert "--chunks, --codec or --shards" in failure("replicate", store, "temperature", code=2)
+    assert "--chunks, --codec, --shards" in failure("replicate", store, "temperature", code=2)
 
 
 def test_what_is_said_about_layers(store, made):

@@ -17,7 +17,7 @@ from intarsia.archives.ingest_arguments import number_or_text
 from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Exit, Output
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, usage_errors
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
@@ -192,8 +192,7 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
     """
     repo = place.find() or (None if dry_run else place.address)
     versions: dict[str, Any] = {"branch": place.branch_name, "message": place.message, "dry_run": dry_run}
-    with progress_on_stderr("reading files") as progress:
-        report = intarsia.ingest(files, repo, progress=progress, **versions, **_by_coordinates(options))
+    report = intarsia.ingest(files, repo, **versions, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
@@ -224,10 +223,7 @@ def lint(
         repo = NewRepository(into, storage_option).find()
         if repo is None:
             raise RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
-    with progress_on_stderr("reading files") as progress:
-        report = intarsia.archives.lint(
-            files, repo, progress=progress, branch=branch, **_by_coordinates(options)
-        )
+    report = intarsia.archives.lint(files, repo, branch=branch, **_by_coordinates(options))
     return Output(
         report,
         code=Exit.PROBLEMS if report.failed else Exit.OK,
@@ -251,8 +247,7 @@ def sources(place: VersionToRead, path: str = "", selection: str = "", **options
         no_check: Do not check whether files are unchanged.
     """
     at = args.parse_selection_text(selection) if selection else None
-    with progress_on_stderr("asking for files", counted=False):
-        files = intarsia.archives.sources(place.resolved.store, path, at=at, **options)
+    files = intarsia.archives.sources(place.resolved.store, path, at=at, **options)
     chunks = [chunk for file in files for chunk in file.chunks]
     gone = f", {len(files.missing)} of them changed or gone" if files.missing else ""
     return Output(
@@ -290,8 +285,7 @@ def relocate(place: BranchToCommit, moves: Moves, **options: Any) -> Output:
     """
     repo = place.repository("does not refer to other files")
     options |= {"branch": place.branch_name, "message": place.message}
-    with progress_on_stderr("asking for files", counted=False):
-        done = intarsia.archives.relocate(repo, moves, **options)
+    done = intarsia.archives.relocate(repo, moves, **options)
     return Output(f"relocated: {done}", **json_of(done))
 
 

@@ -9,10 +9,10 @@ from numpy.lib.format import open_memmap
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, NewStore
 from intarsia.cli.verb import verb
-from intarsia.display import count_text, size_text
+from intarsia.display import count_text
 
 
 def _fill_value(text: str, _what: str) -> object:
@@ -91,8 +91,7 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
     """
     name = place.open(array).path  # an error about the store comes first
     values = load(data)
-    with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
-        made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
+    made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
     regions = len(made.manifest.regions)
     return Output(
         f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",

@@ -11,7 +11,7 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, size_text, terminal_width
@@ -21,6 +21,7 @@ from intarsia.inspect.sample import split_nulls
 from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, survey_layers
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.progress import Progress
 
 type Values = np.ndarray[Any, Any]
 
@@ -38,8 +39,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
         if not isinstance(plain, Reader):
             raise
         return _plain_info(plain)
-    with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = survey_layers(opened)
+    layers = survey_layers(opened)
     seen = layers[0]
     return Output(
         *info_blocks(opened, layers),
@@ -90,8 +90,7 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
         limit (-n N): Show only the first ones.
     """
     opened = place.open(array)
-    with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = survey_layers(opened)
+    layers = survey_layers(opened)
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
     columns = {**({"Layer": "layer"} if len(layers) > 1 else {}), **REGION_COLUMNS}
@@ -122,8 +121,7 @@ def read(
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
-    reading = progress_on_stderr("reading", counted=False)
-    with _selected(place, array, selection) as (opened, text, chosen, outer), reading:
+    with _selected(place, array, selection) as (opened, text, chosen, outer):
         values, null = split_nulls(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
         save(output, values, null)
@@ -185,8 +183,7 @@ def explain(place: VersionToRead, array: args.Array = "", selection: str = "") -
     Args:
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
     """
-    planning = progress_on_stderr("planning", counted=False)
-    with _selected(place, array, selection) as (opened, text, chosen, outer), planning:
+    with _selected(place, array, selection) as (opened, text, chosen, outer):
         plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
     return Output(plan, path=opened.path, selection=text, plan=plan)
 
@@ -199,6 +196,7 @@ def report(
     output: Path = Path("report.html"),
     versions: args.Positive = MAX_VERSIONS,
     data: bool = False,
+    progress: Progress,
 ) -> Output:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
 
@@ -212,17 +210,16 @@ def report(
         data: Let the check read every stored chunk.
     """
     store, version = place.at_version()
-    with progress_on_stderr("writing the report") as progress:
-        file = write_report(
-            store,
-            array or None,
-            output,
-            versions=versions or MAX_VERSIONS,
-            read_data=data,
-            title=f"{place.store} {array}".strip(),
-            progress=progress,
-            **version,
-        )
+    file = write_report(
+        store,
+        array or None,
+        output,
+        versions=versions or MAX_VERSIONS,
+        read_data=data,
+        title=f"{place.store} {array}".strip(),
+        progress=progress,
+        **version,
+    )
     size = file.stat().st_size
     return Output(f"{file} ({size_text(size)}): open it in a browser", output=file, nbytes=size)
 

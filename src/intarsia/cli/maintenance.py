@@ -6,7 +6,7 @@ from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Exit, Output
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Column, Table, bounds_text, count_text, size_text
@@ -14,6 +14,7 @@ from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.manifest.box import element_bounds
+from intarsia.progress import Progress
 from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import unreferenced_objects
 from intarsia.versions.version import parse_time
@@ -21,7 +22,12 @@ from intarsia.versions.version import parse_time
 
 @verb()
 def verify(
-    place: VersionToRead, array: args.AnyArrays = "", *, no_data: bool = False, deep: bool = False
+    place: VersionToRead,
+    array: args.AnyArrays = "",
+    *,
+    no_data: bool = False,
+    deep: bool = False,
+    progress: Progress,
 ) -> Output:
     """Check the manifest, the members and every stored chunk; list all problems at once.
 
@@ -37,12 +43,11 @@ def verify(
     """
     (store, version), data = place.at_version(), not no_data
     paths = [array.strip("/")] if array else logical_arrays(place.resolved.store, inside_arrays=True)
-    with progress_on_stderr("reading every chunk" if data else "checking", counted=data) as progress:
-        try:
-            problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
-        except NotLogicalArrayError:
-            place.open(array)  # raises an error that says what is there instead
-            raise
+    try:
+        problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
+    except NotLogicalArrayError:
+        place.open(array)  # raises an error that says what is there instead
+        raise
     if not paths:
         place.open("")  # as above
     columns: dict[str, Any] = {
@@ -159,21 +164,16 @@ def replicate(
         drop (LAYER): Drop this replica instead.
     """
     old = place.open(array)
-    if drop is not None and options:
-        raise CommandError("--drop removes a replica: leave out --codec, --chunks and --shards")
-    if drop is None and not options:
-        raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
+    if (drop is None) == (options.keys() == {"progress"}):
+        raise CommandError("say how the replica is stored (--chunks, --codec, --shards), or --drop one")
     if drop is not None:
         message = f"drop the replica in layer {drop} of {old.path}"
         with place.change_array(old.path, message) as (opened, change):
             opened.drop_replica(bounds, layer=drop)
         made, layer, commit = opened, drop, change.snapshot_id
     else:
-        with progress_on_stderr("copying") as progress:
-            message = f"replicate {old.path}"
-            made, commit = place.call(
-                "add_replica", old.path, bounds, message=message, progress=progress, **options
-            )
+        message = f"replicate {old.path}"
+        made, commit = place.call("add_replica", old.path, bounds, message=message, **options)
         newest = made.manifest.members[-1]
         layer = next(replica.layer for replica in made.replicas if replica.name == newest)
     box = element_bounds(... if bounds is None else bounds, made.shape)
@@ -197,7 +197,9 @@ MAINTAIN_COLUMNS: Mapping[str, Column[MaintenanceStep]] = {
 
 
 @verb()
-def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False) -> Output:
+def maintain(
+    place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False, progress: Progress
+) -> Output:
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
     Run it daily on an archive: it is safe alongside writers. It can be stopped at any moment and started
@@ -210,8 +212,7 @@ def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool
         dry_run: Only list what there is to do.
     """
     repo, path = place.repository("is not maintained step by step"), array.strip("/")
-    with progress_on_stderr("looking" if dry_run else "copying") as progress:
-        steps = intarsia.maintain(repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress)
+    steps = intarsia.maintain(repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress)
     done = f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}"
     if not steps:
         done = "nothing to do: every array is as its policy asks, or has none"

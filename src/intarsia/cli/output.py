@@ -180,7 +180,7 @@ def show_table(table: Table) -> None:
 
 
 def progress_on_stderr(
-    what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
+    what: str, *, counted: bool, unit: Literal["steps", "bytes"]
 ) -> AbstractContextManager[Progress]:
     """A progress bar on the error stream, for anything that takes more than a moment; only on a terminal."""
     if not sys.stderr.isatty():

@@ -6,7 +6,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.codecs import parse_codecs
@@ -15,6 +15,7 @@ from intarsia.errors import NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import element_bounds
+from intarsia.progress import Progress
 
 
 @verb(intarsia.recode)
@@ -36,12 +37,9 @@ def recode(
             "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
         )
     old = place.open(array)
-    with progress_on_stderr("recoding") as progress:
-        before = survey(old).total_stored
-        made, commit = place.call(
-            "recode", old.path, bounds, message=f"recode {old.path}", progress=progress, **options
-        )
-        after = survey(made).total_stored
+    before = survey(old).total_stored
+    made, commit = place.call("recode", old.path, bounds, message=f"recode {old.path}", **options)
+    after = survey(made).total_stored
     box = element_bounds(... if bounds is None else bounds, made.shape)
     return Output(
         f"recoded {bounds_text(box)} of {old.path or '/'}: the array stores {size_text(after)} now, "
@@ -75,8 +73,7 @@ def advise(
         bounds (A:B,…): Only this box of the array.
     """
     opened = place.readable(array)
-    with progress_on_stderr("trying encodings", counted=False):
-        advice = intarsia.advise(opened, objective, bounds=bounds)
+    advice = intarsia.advise(opened, objective, bounds=bounds)
     verb = "optimize STORE PATH" if isinstance(opened, LogicalArray) else "convert STORE NEW_STORE"
     encodings = [
         json_of(trial) | {"codecs": [codec.to_dict() for codec in parse_codecs(trial.codecs)]}
@@ -91,8 +88,10 @@ def advise(
     )
 
 
-@verb()
-def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Objective = "balanced") -> Output:
+@verb(unit="bytes")
+def optimize(
+    place: BranchToCommit, array: args.Array = "", *, objective: Objective = "balanced", progress: Progress
+) -> Output:
     """Recode every region for which another encoding is clearly better; same values, and one commit.
 
     With the objective size, no region gets larger. In a repository, older versions stay as they are.
@@ -103,10 +102,7 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Object
         objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
     """
     name = place.open(array).path
-    with (
-        place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
-        progress_on_stderr("optimizing", unit="bytes") as progress,
-    ):
+    with place.change_array(name, f"optimize {name} for {objective}") as (opened, change):
         changes: Any = opened.optimize(objective, progress=progress)
     saved = sum(change.saved for change in changes)
     how = "saved" if saved >= 0 else "more, for speed"
@@ -127,10 +123,7 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
     Example: intarsia consolidate data/store temperature
     """
     name = place.open(array).path
-    with (
-        place.change_array(name, f"consolidate {name}") as (opened, change),
-        progress_on_stderr("joining regions", counted=False),
-    ):
+    with place.change_array(name, f"consolidate {name}") as (opened, change):
         gone, left = opened.consolidate(), len(opened.manifest.regions)
     words = f"{count_text(gone, 'region')} joined to others, {left} left"
     if not gone:
@@ -140,7 +133,9 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
 
 
 @verb()
-def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller") -> Output:
+def rewrite(
+    place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller", progress: Progress
+) -> Output:
     """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
 
     It can be stopped at any moment and started again.
@@ -153,10 +148,7 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
             always_apply, never_apply.
     """
     path = array.strip("/")
-    with (
-        place.change(f"rewrite {path}") as change,
-        progress_on_stderr("rewriting") as progress,
-    ):
+    with place.change(f"rewrite {path}") as change:
         place.node(path)  # raises an error that says what there is
         done = intarsia.codecs.rewrite(_array_to_change(change.store, path), decision, progress=progress)
     said, commit = f"{path or '/'}: {done}", change.snapshot_id
@@ -165,7 +157,12 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
 
 @verb()
 def compact(
-    place: ExistingStore, array: str = "", *, decision: str | None = None, any_filesystem: bool = False
+    place: ExistingStore,
+    array: str = "",
+    *,
+    decision: str | None = None,
+    any_filesystem: bool = False,
+    progress: Progress,
 ) -> Output:
     """Rewrite slotted shards without slots, shard by shard, while others go on writing.
 
@@ -196,10 +193,9 @@ def compact(
         )
     results = []
     for name, each in arrays.items():
-        with progress_on_stderr(f"compacting {name}") as progress:
-            done = intarsia.shards.compact(
-                each, decision=decision, any_filesystem=any_filesystem, progress=progress
-            )
+        done = intarsia.shards.compact(
+            each, decision=decision, any_filesystem=any_filesystem, progress=progress
+        )
         results.append({"path": name, **json_of(done)})
     columns: dict[str, Any] = {
         "Array": lambda done: done["path"] or "/",

@@ -6,7 +6,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
 from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
@@ -22,7 +22,7 @@ def _expect_source(source: str) -> None:
         expect_store(source)
 
 
-@verb(intarsia.convert)
+@verb(intarsia.convert, unit="bytes")
 def convert(
     source: str, place: NewStore, path: args.NewPath = "", *, source_path: str = "", **options: Any
 ) -> Output:
@@ -40,10 +40,7 @@ def convert(
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
     _expect_source(source)
-    with (
-        remove_new_store_on_failure(place.store),
-        progress_on_stderr("converting", unit="bytes") as progress,
-    ):
+    with remove_new_store_on_failure(place.store):
         made = intarsia.convert(
             source,
             place.target,
@@ -51,7 +48,6 @@ def convert(
             source_path=source_path,
             branch=place.branch_name,
             message=place.message,
-            progress=progress,
             **options,
         )
     arrays = {made.path: made} if isinstance(made, LogicalArray) else made
@@ -95,8 +91,7 @@ def adopt(
     _expect_source(source)
     name = array.strip("/")
     options |= {"branch": place.branch_name, "message": place.message}
-    with progress_on_stderr("adopting", counted=False):
-        made = intarsia.adopt(place.target, name, source, bounds, **options)
+    made = intarsia.adopt(place.target, name, source, bounds, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
         f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}",
@@ -109,7 +104,7 @@ def adopt(
     )
 
 
-@verb(intarsia.export, without=["source_path"])
+@verb(intarsia.export, without=["source_path"], unit="bytes")
 def export(
     place: VersionToRead,
     target: str,
@@ -134,12 +129,11 @@ def export(
     expect_place(target)
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    (source, version), is_virtual = place.at_version(), options.get("to") == "virtual"
+    source, version = place.at_version()
     options |= version
-    if is_virtual:
+    if options.get("to") == "virtual":
         place.repository("refers to no source files")
-    with progress_on_stderr("exporting", unit="steps" if is_virtual else "bytes") as progress:
-        made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
+    made = intarsia.export(source, target, target_path, source_path=path, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     return Output(

@@ -5,7 +5,7 @@ from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text
@@ -28,8 +28,7 @@ def log(place: VersionToRead, array: args.Array = "", *, limit: args.Count = Non
     repo = place.repository("keeps no history")
     tip = place.resolved.snapshot_id
     path = array.strip("/") or place.open(array).path
-    with progress_on_stderr("comparing versions", counted=False):
-        entries = history(repo, path, snapshot_id=tip, limit=limit)
+    entries = history(repo, path, snapshot_id=tip, limit=limit)
     if not entries:
         place.node(path)  # raises an error that says what there is
     return Output(entries or f"no commit changed {path or '/'}", path=path, commits=entries)
@@ -52,8 +51,7 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         )
     later = after or place.resolved.snapshot_id
     path = array.strip("/")
-    with progress_on_stderr("comparing versions", counted=False):
-        change = intarsia.diff(repo, path, before, later)
+    change = intarsia.diff(repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
     return Output(change, path=path, before=before, after=later, change=change)
@@ -72,8 +70,7 @@ def restore(place: BranchToCommit, array: args.OneArray, version: str) -> Output
     """
     repo, path = place.repository("keeps no versions"), array.strip("/")
     words = place.message or f"restore {path} to {version}"
-    with progress_on_stderr("restoring", counted=False):
-        commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
+    commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
     return Output(f"{path} is as it was in {version}", path=path, version=version, snapshot_id=commit)
 
 
