@@ -165,7 +165,7 @@ def test_packings_are_made_kept_and_removed(kind, packing, request, tmp_path):
 
 @pytest.mark.parametrize(
     ("packing", "code"),
-    [("int16:scale", 2), ("{", 2), ("int7", 4), ("int16:step=2", 4), ("", 4), ("uint8:scale=1e-6", 4)],
+    [("int16:scale", 2), ("{", 2), ("int7", 4), ("int16:step=2", 4), ("", 2), ("uint8:scale=1e-6", 4)],
 )
 def test_packings_that_are_none_or_too_small_are_refused(store, packing, code):
     before = intarsia.open_repository(store).lookup_branch("main")

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.cli.app import VERBS, app
+from intarsia.cli.app import HOMES, app
 from tests.cli.program import failure, run
 
 LOOK = {
@@ -46,7 +46,7 @@ CHANGE = {
     "branch": (),
 }
 EVERY = LOOK | CHANGE
-NAMES = [verb for verbs in VERBS.values() for verb in verbs]
+NAMES = list(HOMES)
 
 
 @pytest.fixture(scope="module")

@@ -113,34 +113,33 @@ def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str
     """
     if text in ("keep", "none"):
         return "keep" if text == "keep" else None
-    if text.lstrip().startswith("{"):
-        return _json_object(text, what)
-    stored, _, settings = text.partition(":")
-    return {"stored": stored, **(parse_options(settings.split(","), what) if settings else {})}
-
-
-def _json_object(text: str, what: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text))
-    except ValueError as error:
-        raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+    stored, settings = _name_and_settings(text, what, "stored")
+    return {"stored": stored, **settings}
 
 
 def _codec(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        document = _json_object(text, "codec")
-        if not isinstance(document.get("name"), str):
-            raise CommandError(f"codec {text!r} has no name")
-        return document
-    name, _, settings = text.partition(":")
+    name, settings = _name_and_settings(text, "codec", "name")
     if name in ("raw", "auto"):
         raise CommandError(f"codec {name!r} cannot be combined with other codecs")
-    if not name:
-        raise CommandError(f"codec {text!r} has no name")
-    codec: dict[str, Any] = {"name": name}
-    if settings:
-        codec["configuration"] = parse_options(settings.split(","), "codec")
-    return codec
+    if text.lstrip().startswith("{"):
+        return {"name": name, **settings}
+    return {"name": name, **({"configuration": settings} if settings else {})}
+
+
+def _name_and_settings(text: str, what: str, key: str) -> tuple[str, dict[str, Any]]:
+    """The parts of NAME:KEY=VALUE,… or of a JSON object, in which the name has this key."""
+    if text.lstrip().startswith("{"):
+        try:
+            settings = dict(json.loads(text))
+        except ValueError as error:
+            raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+        name = settings.pop(key, None)
+    else:
+        name, _, pairs = text.partition(":")
+        settings = parse_options(pairs.split(","), what) if pairs else {}
+    if not isinstance(name, str) or not name:
+        raise CommandError(f"{what} {text!r} has no name")
+    return name, settings
 
 
 def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
@@ -149,13 +148,7 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
     >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
     {'level': 3, 'cname': 'zstd', 'anonymous': True}
     """
-    options: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
-        options[key.strip()] = json_or_text(value)
-    return options
+    return {key: json_or_text(value) for key, value in parse_pairs(texts, what, "KEY=VALUE").items()}
 
 
 def json_or_text(text: str) -> Any:
