@@ -9,6 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.cli.app import HOMES, app
+from tests.archives.files import netcdf
 from tests.cli.program import failure, run
 
 LOOK = {
@@ -102,7 +103,6 @@ def test_a_file_that_is_no_store(tmp_path):
     [
         ("create", "place", "t", "--shape", "4", "--dtype", "f4"),
         ("ingest", "*.nc", "place"),
-        ("lint", "*.nc", "--into", "place"),
         ("convert", "there.zarr", "place"),
     ],
     ids=lambda arguments: arguments[0],
@@ -115,9 +115,11 @@ def test_nothing_new_is_put_among_other_files(arguments, tmp_path):
 
 
 def test_files_go_into_a_repository_that_is_there():
-    for verb in (("ingest", "*.nc", "there.zarr"), ("lint", "*.nc", "--into", "there.zarr")):
-        assert "is a plain Zarr store" in failure(*verb, code=2)
-    assert "no Icechunk repository at nowhere" in failure("lint", "*.nc", "--into", "nowhere", code=3)
+    for day in range(2):
+        netcdf(f"{day}.nc", day)
+    assert "there.zarr holds something else" in failure("ingest", "*.nc", "there.zarr", code=8)
+    assert "is a plain Zarr store" in failure("lint", "*.nc", "--into", "there.zarr", code=3)
+    assert "no Icechunk repository at" in failure("lint", "*.nc", "--into", "nowhere", code=3)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 """Commands about archives of files: `ingest`, `lint`, `sources`, `relocate`, `cache`."""
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any
-
-import icechunk
 
 import intarsia
 from intarsia.archives import from_attribute, from_name, from_variable
@@ -18,11 +15,9 @@ from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Exit, Output
-from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, usage_errors
+from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
-from intarsia.errors import RepositoryNotFoundError
-from intarsia.logical.hierarchy import is_plain_zarr
 
 COORDINATE_SOURCES = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
 """Where the coordinate of a file may be."""
@@ -91,23 +86,10 @@ class NewRepository(NewStore):
             exist.
     """
 
-    def find(self) -> icechunk.Repository | None:
-        """The repository to add to; None if there is none."""
-        expect_place(self.store)
-        if "://" not in self.store and is_plain_zarr(os.path.expanduser(self.store)):
-            raise CommandError(
-                f"STORE: {self.store} is a plain Zarr store, but files are ingested into an Icechunk "
-                "repository: name one, or a new directory"
-            )
-        try:
-            with usage_errors():
-                return intarsia.open_repository(self.store, storage_options=self.storage_option)
-        except RepositoryNotFoundError:
-            return None
-
     @property
     def address(self) -> RepositoryAddress:
-        """Where it will be: it is made when the first file is accepted."""
+        """Where it is or will be: it is made when the first file is accepted."""
+        expect_place(self.store)
         return RepositoryAddress(self.store, self.storage_option or {})
 
 
@@ -190,9 +172,8 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
     """
-    repo = place.find() or (None if dry_run else place.address)
     versions: dict[str, Any] = {"branch": place.branch_name, "message": place.message, "dry_run": dry_run}
-    report = intarsia.ingest(files, repo, **versions, **_by_coordinates(options))
+    report = intarsia.ingest(files, place.address, **versions, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
@@ -218,11 +199,7 @@ def lint(
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
     """
-    repo = None
-    if into is not None:
-        repo = NewRepository(into, storage_option).find()
-        if repo is None:
-            raise RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
+    repo = None if into is None else intarsia.open_repository(into, storage_options=storage_option)
     report = intarsia.archives.lint(files, repo, branch=branch, **_by_coordinates(options))
     return Output(
         report,

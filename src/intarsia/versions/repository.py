@@ -162,7 +162,8 @@ def _open_at(
     if not create and path is not None and is_plain_zarr(path):
         raise RepositoryNotFoundError(
             f"{where} is a plain Zarr store, not an Icechunk repository.\n"
-            "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
+            "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)",
+            command="Name a repository, or a new directory",
         )
     with explain_errors(where):
         if path is None or not create or icechunk.Repository.exists(storage):
