@@ -222,7 +222,7 @@ PLAIN = ("create", "store", "a", "--shape", "4", "--chunks", "2", "--dtype", "f4
 MISTAKES = {
     "a path out of the store": (("create", "s", "../a", *PLAIN[3:]), 2, "PATH: The path '../a' is invalid"),
     "a file as the store": (("create", "one.npy", *PLAIN[2:]), 2, "one.npy is a file, and a store is a dir"),
-    "a wrong data type": (("create", "s", *PLAIN[2:-1], "flot"), 2, "dtype 'flot': "),
+    "a wrong data type": (("create", "s", *PLAIN[2:-1], "flot"), 2, "data type 'flot' not understood"),
     "an array in an array": (
         ("append", "there.zarr", "x", "one.npy"),
         3,
@@ -250,7 +250,7 @@ MISTAKES = {
     "a fill value out of range": (
         ("create", "store", "b", "--shape", "1", "--chunks", "1", "--dtype", "i1", "--fill-value", "300"),
         2,
-        "fill value 300",
+        "300 out of bounds",
     ),
     "a copy onto itself": (("fuse", "store", "a", "--to", "a"), 4, "there is already something at 'a'"),
     "a copy out of the store": (

@@ -10,9 +10,10 @@ from numpy.lib.format import open_memmap
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output
-from intarsia.cli.stores import BranchToCommit, NewStore
+from intarsia.cli.stores import BranchToCommit, NewStore, usage_errors
 from intarsia.cli.verb import verb
 from intarsia.display import count_text
+from intarsia.versions.repository import remove_new_store_on_failure
 
 
 def _fill_value(text: str, _what: str) -> object:
@@ -47,16 +48,7 @@ def create(place: NewStore, array: args.NewPath, **fields: Any) -> Output:
         dimension_names (NAME,…): A name for each axis.
         attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
-    try:
-        intarsia.create({}, **fields)  # in memory first, so that a refusal leaves no repository behind
-    except KeyError as error:  # an attribute that is not the user's
-        raise CommandError(str(error.args[0])) from error
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, intarsia.IntarsiaError):
-            raise
-        fill = f" or fill value {fields['fill_value']!r}" if "fill_value" in fields else ""
-        raise CommandError(f"dtype {fields['dtype']!r}{fill}: {error}") from error
-    with place.change(f"create {array}") as change:
+    with remove_new_store_on_failure(place.store), usage_errors(), place.change(f"create {array}") as change:
         made = intarsia.create(change.store, array, **fields)
     return Output(
         f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}",

@@ -107,10 +107,10 @@ def usage_errors() -> Iterator[None]:
     """A URL that is none, or an option that such a place does not take, is a mistake on the command line."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
-        raise CommandError(str(error)) from error
+        raise CommandError(str(error.args[0])) from error
 
 
 @dataclass(frozen=True)
