@@ -55,7 +55,7 @@ from intarsia.inspect.drawing import (
     svg_text,
     swatch,
 )
-from intarsia.inspect.heat_map import draw_heat, heat_cell_text, heat_cells, heat_scale
+from intarsia.inspect.heat_map import draw_heat, heat_cells, heat_scale
 from intarsia.inspect.preview import preview_html
 from intarsia.inspect.region_map import draw_map, hover_lines, layers_html, legend_table, region_table
 from intarsia.inspect.survey import Survey
@@ -246,9 +246,6 @@ def _heat(survey: Survey) -> str:
         f'<li><span style="background:{colour}"></span>{markup(meaning)}</li>'
         for colour, meaning in heat_scale()
     )
-    extremes = sorted(cells, key=lambda cell: cell.ratio)
-    ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
-    rows = [(heat_cell_text(survey, cell),) for cell in ends]
     picture = for_both_sizes(partial(draw_heat, survey, cells))
     return "".join(
         [
@@ -257,7 +254,6 @@ def _heat(survey: Survey) -> str:
             "chunks behind others, several share a cell.</p>",
             explorable(picture, "Ratio per chunk"),
             f'<ul class="scale">{scale}</ul>',
-            details("Smallest and largest ratios", table_html(("Cells",), rows, kind="heat")),
         ]
     )
 
