@@ -46,7 +46,7 @@ def test_regions(made):
     assert "and 2 more regions" in limited
     said = document("regions", made[0], "--limit", "2")
     assert said["count"] == 3
-    assert [region["codecs"] for region in said["regions"]] == ["gzip", "zstd"]
+    assert [region["codecs"] for region in said["regions"]] == ["gzip-5", "zstd-0"]
 
 
 def test_regions_and_explain_tell_of_packings_and_views(tmp_path):

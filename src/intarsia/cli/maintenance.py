@@ -1,13 +1,13 @@
 """Commands that keep a store in order: `verify`, `vacuum`, `replicate`, `maintain`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Exit, Output
-from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
+from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead, usage_errors
 from intarsia.cli.verb import verb
 from intarsia.display import Column, Table, bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
@@ -17,7 +17,6 @@ from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress
 from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import unreferenced_objects
-from intarsia.versions.version import parse_time
 
 
 @verb()
@@ -96,7 +95,7 @@ def vacuum(
     *,
     dry_run: bool = False,
     forget_before: str | None = None,
-) -> Iterator[Output]:
+) -> Output:
     """Remove members that no region refers to; on request also old versions.
 
     Do not run it on a store without versions while somebody writes there.
@@ -108,39 +107,22 @@ def vacuum(
         forget_before (TIME): In a repository: forget versions older than this, and remove what none refers
             to.
     """
-    if forget_before:
-        _check_forget(place, forget_before, dry_run=dry_run)
-    commit = collected = None
-    removed = intarsia.vacuum(place.resolved.store, array, dry_run=True)
-    yield Output(*removed)  # before it happens
-    if not dry_run:
-        with place.change("vacuum") as change:
-            removed = intarsia.vacuum(change.store, array)
-        commit = change.snapshot_id
-    if forget_before and place.repo is not None:
-        collected = intarsia.vacuum(place.repo, array, branch=place.branch_name, forget_before=forget_before)
+    options: Any = {"dry_run": dry_run, "branch": place.branch, "forget_before": forget_before}
+    with usage_errors():
+        done: Any = intarsia.vacuum(place.target, array, **options)
+    collected = done if forget_before else None
+    removed = done.removed if forget_before else done
     words = "would be removed" if dry_run else "removed"
     forgotten = None if collected is None else len(collected.expired)
-    yield Output(
+    return Output(
+        *removed,
         f"{count_text(len(removed), 'leftover')} {words}" if removed else "nothing is left over",
         *([] if forgotten is None else [f"{count_text(forgotten, 'version')} forgotten: {collected}"]),
         dry_run=dry_run,
         removed=removed,
-        snapshot_id=commit,
         forgotten=forgotten,
         nbytes_freed=None if collected is None else collected.nbytes,
     )
-
-
-def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
-    if place.repo is None:
-        raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
-    if dry_run:
-        raise CommandError("--forget-before has no dry run: leave out --dry-run")
-    try:
-        parse_time(before)
-    except ValueError as error:
-        raise CommandError(f"--forget-before: {error}") from error
 
 
 @verb(intarsia.add_replica, without=["layer", "packing"])

@@ -22,7 +22,7 @@ from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import import_extra
-from intarsia.inspect.viewer import Viewer, ViewerData
+from intarsia.inspect.viewer import Viewer
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
@@ -107,8 +107,8 @@ def serve(
     title = os.fspath(store) if isinstance(store, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    data = ViewerData(view.place.store, view.place.path, resolved.repo, resolved.snapshot_id, title)
-    app.router.routes[:0] = Viewer(data, is_open=bool(origins)).routes()
+    where = view.place.store, view.place.path, resolved.repo, resolved.snapshot_id
+    app.router.routes[:0] = Viewer(*where, title, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _failure_response)
     app.add_middleware(_Totals, store=view)

@@ -72,9 +72,6 @@ class RegionRow:
     """The first and last (excluded) element on every axis."""
 
     codecs: str
-    """The names of the codecs."""
-
-    pipeline: str
     """The codecs with the settings that distinguish them."""
 
     chunks: tuple[int, ...]
@@ -114,7 +111,7 @@ class RegionRow:
     @property
     def codecs_and_problem(self) -> str:
         """The codecs, and what is wrong with the member, if anything is."""
-        return f"{self.pipeline} ({self.problem})" if self.problem else self.pipeline
+        return f"{self.codecs} ({self.problem})" if self.problem else self.codecs
 
 
 REGION_COLUMNS: Mapping[str, Column[RegionRow]] = {
@@ -285,7 +282,6 @@ class Survey:
         bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
         return RegionRow(
             bounds,
-            fact.names,
             fact.label,
             fact.chunks,
             int(np.prod(self.stop[i] - self.start[i])) * self.itemsize,
