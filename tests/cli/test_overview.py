@@ -38,7 +38,7 @@ def test_tags_and_branches_are_made_listed_and_removed(store, made):
     assert [each["name"] for each in document("tag", store)["tags"]] == ["v1"]
     assert document("tag", store, "v2", made[1][2])["snapshot_id"] == made[1][2]
     assert document("info", store, "--tag", "v2")["shape"] == [40, 6, 8]
-    assert "do not move" in failure("tag", store, "v2", code=2)
+    assert "already a tag" in failure("tag", store, "v2", code=2)
     assert document("tag", store, "v2", "--delete")["deleted"]
     assert "there is only v1" in failure("tag", store, "nothing", "--delete", code=3)
     document("branch", store, "trial", "v1")

@@ -172,8 +172,8 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
     """
-    versions: dict[str, Any] = {"branch": place.branch_name, "message": place.message, "dry_run": dry_run}
-    report = intarsia.ingest(files, place.address, **versions, **_by_coordinates(options))
+    options |= {"dry_run": dry_run, **place.commit}
+    report = intarsia.ingest(files, place.address, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
@@ -261,8 +261,7 @@ def relocate(place: BranchToCommit, moves: Moves, **options: Any) -> Output:
         moves (OLD=NEW): Paths or URL prefixes: where files were, and where they are.
     """
     repo = place.repository("does not refer to other files")
-    options |= {"branch": place.branch_name, "message": place.message}
-    done = intarsia.archives.relocate(repo, moves, **options)
+    done = intarsia.archives.relocate(repo, moves, **place.commit, **options)
     return Output(f"relocated: {done}", **json_of(done))
 
 

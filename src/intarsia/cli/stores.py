@@ -286,6 +286,11 @@ class BranchToCommit(BranchToChange):
 
     message: str | None = None
 
+    @property
+    def commit(self) -> dict[str, Any]:
+        """What a function of the library is told about the commit."""
+        return {"branch": self.branch_name, "message": self.message}
+
 
 @dataclass(frozen=True)
 class VersionToRead(ExistingStore):

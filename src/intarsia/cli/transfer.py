@@ -23,9 +23,7 @@ def _expect_source(source: str) -> None:
 
 
 @verb(intarsia.convert, unit="bytes")
-def convert(
-    source: str, place: NewStore, path: args.NewPath = "", *, source_path: str = "", **options: Any
-) -> Output:
+def convert(source: str, place: NewStore, path: args.NewPath = "", **options: Any) -> Output:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
     Without --codec, encodings are tried on samples, and the best for the objective is used. If there is no
@@ -41,15 +39,7 @@ def convert(
     """
     _expect_source(source)
     with remove_new_store_on_failure(place.store):
-        made = intarsia.convert(
-            source,
-            place.target,
-            path,
-            source_path=source_path,
-            branch=place.branch_name,
-            message=place.message,
-            **options,
-        )
+        made = intarsia.convert(source, place.target, path, **place.commit, **options)
     arrays = {made.path: made} if isinstance(made, LogicalArray) else made
     lines, listed = [], []
     for name, array in arrays.items():
@@ -90,8 +80,7 @@ def adopt(
     """
     _expect_source(source)
     name = array.strip("/")
-    options |= {"branch": place.branch_name, "message": place.message}
-    made = intarsia.adopt(place.target, name, source, bounds, **options)
+    made = intarsia.adopt(place.target, name, source, bounds, **place.commit, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
         f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}",

@@ -8,12 +8,12 @@ from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text
-from intarsia.errors import NotLogicalArrayError, VersionNotFoundError
+from intarsia.display import MAX_SHOWN_ROWS, first_rows
+from intarsia.errors import NotLogicalArrayError
 from intarsia.versions.history import history
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explain_errors
-from intarsia.versions.version import Version, find_snapshot
+from intarsia.versions.version import find_snapshot
 
 
 @verb()
@@ -99,9 +99,6 @@ def branch(place: ExistingStore, name: str = "", version: str = "", *, delete: b
         version (VERSION): A snapshot's id, a tag, a branch or a time; the tip of main if left out.
         delete: Remove it; its snapshot stays.
     """
-    place.repository()  # refuses a store that has none
-    if delete and name == "main":
-        raise CommandError("the branch main cannot be removed")
     return _refs(place, "branch", "branches", name, version, delete)
 
 
@@ -117,17 +114,9 @@ def _refs(place: ExistingStore, kind: str, kinds: str, name: str, version: str, 
             shown = first_rows(refs, columns, MAX_SHOWN_ROWS) if refs else [f"{place.store} has no {kinds}"]
             document: Any = {kinds: refs}
             return Output(*shown, **document)
-        if delete and name not in known:
-            raise VersionNotFoundError(f"{place.store} has no {kind} {name!r}: {names_text(name, known)}")
         if not delete and name in known:
-            why = ": tags do not move" if kind == "tag" else ""
-            raise CommandError(f"there is already a {kind} {name!r}{why}; choose another name")
-        snapshot = (
-            lookup(name) if delete
-            else find_snapshot(repo, version) if version
-            else repo.lookup_branch("main")
-        )  # fmt: skip
-        Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
+            raise CommandError(f"there is already a {kind} {name!r}; choose another name")
+        snapshot = lookup(name) if delete else find_snapshot(repo, version or "main")
         with commit_lock(repo):
             if delete:
                 getattr(repo, f"delete_{kind}")(name)
