@@ -83,7 +83,7 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
     """
     name = place.open(array).path  # an error about the store comes first
     values = load(data)
-    made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
+    made, commit = place.call("append", name, values, **options)
     regions = len(made.manifest.regions)
     return Output(
         f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",

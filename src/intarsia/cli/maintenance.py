@@ -154,8 +154,7 @@ def replicate(
             opened.drop_replica(bounds, layer=drop)
         made, layer, commit = opened, drop, change.snapshot_id
     else:
-        message = f"replicate {old.path}"
-        made, commit = place.call("add_replica", old.path, bounds, message=message, **options)
+        made, commit = place.call("add_replica", old.path, bounds, **options)
         newest = made.manifest.members[-1]
         layer = next(replica.layer for replica in made.replicas if replica.name == newest)
     box = element_bounds(... if bounds is None else bounds, made.shape)

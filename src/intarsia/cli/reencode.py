@@ -38,7 +38,7 @@ def recode(
         )
     old = place.open(array)
     before = survey(old).total_stored
-    made, commit = place.call("recode", old.path, bounds, message=f"recode {old.path}", **options)
+    made, commit = place.call("recode", old.path, bounds, **options)
     after = survey(made).total_stored
     box = element_bounds(... if bounds is None else bounds, made.shape)
     return Output(

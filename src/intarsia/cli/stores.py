@@ -232,38 +232,6 @@ class ExistingStore:
         names = [each.path for each in self.array_nodes()]
         return (path, "") if len(names) != 1 or path.strip("/") in names else (names[0], path)
 
-    @contextmanager
-    def change(self, message: str) -> Iterator[Any]:
-        """A `store` to write to; in a repository, a transaction, with the `snapshot_id` of its commit."""
-        target = self.target
-        if self.repo is None:
-            yield SimpleNamespace(store=target, snapshot_id=None)
-            return
-        words = getattr(self, "message", None) or message
-        with intarsia.transaction(target, branch=self.branch_name, message=words) as transaction:
-            yield transaction
-
-    @contextmanager
-    def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
-        """A logical array to change, and what `change` yields."""
-        with self.change(message) as change:
-            yield intarsia.open(change.store, path, mode="r+"), change
-
-    def call(
-        self, name: str, path: str, *arguments: Any, message: str, **options: Any
-    ) -> tuple[LogicalArray, str | None]:
-        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere.
-
-        Returns the array and the snapshot of the commit.
-        """
-        if self.repo is None:
-            with self.change_array(path, message) as (array, _):
-                getattr(array, name)(*arguments, **options)
-                return array, None
-        options |= {"branch": self.branch_name, "message": getattr(self, "message", None) or message}
-        commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
-        return intarsia.open(self.repo, path, snapshot_id=commit), commit
-
 
 @dataclass(frozen=True)
 class BranchToChange(ExistingStore):
@@ -290,6 +258,34 @@ class BranchToCommit(BranchToChange):
     def commit(self) -> dict[str, Any]:
         """What a function of the library is told about the commit."""
         return {"branch": self.branch_name, "message": self.message}
+
+    @contextmanager
+    def change(self, message: str) -> Iterator[Any]:
+        """A `store` to write to; in a repository, a transaction, with the `snapshot_id` of its commit."""
+        if self.repo is None:
+            yield SimpleNamespace(store=self.target, snapshot_id=None)
+            return
+        words = self.message or message
+        with intarsia.transaction(self.repo, branch=self.branch_name, message=words) as transaction:
+            yield transaction
+
+    @contextmanager
+    def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
+        """A logical array to change, and what `change` yields."""
+        with self.change(message) as change:
+            yield intarsia.open(change.store, path, mode="r+"), change
+
+    def call(self, name: str, path: str, *arguments: Any, **options: Any) -> tuple[LogicalArray, str | None]:
+        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere.
+
+        Returns the array and the snapshot of the commit.
+        """
+        if self.repo is None:
+            array = intarsia.open(self.target, path, mode="r+")
+            getattr(array, name)(*arguments, **options)
+            return array, None
+        commit = getattr(intarsia, name)(self.repo, path, *arguments, **self.commit, **options)
+        return intarsia.open(self.repo, path, snapshot_id=commit), commit
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _refs(place: ExistingStore, kind: str, kinds: str, name: str, version: str, 
     """List tags or branches, or create or delete one."""
     repo = place.repository()
     lookup = getattr(repo, f"lookup_{kind}")
-    with explain_errors(place.store):
+    with explain_errors(repo):
         known = sorted(getattr(repo, f"list_{kinds}")())
         if not name:
             refs = [{"name": each, "snapshot_id": lookup(each)} for each in known]
