@@ -153,7 +153,7 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     return options if is_known else {"combine": "by_coords", **options}
 
 
-@verb(intarsia.ingest, without=["combine"], **ARCHIVE)
+@verb(intarsia.ingest, without=["combine"], unit="steps", **ARCHIVE)
 def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
@@ -177,7 +177,7 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
-@verb(intarsia.ingest, without=["combine", "errors", "batch", "dry_run"], **ARCHIVE)
+@verb(intarsia.ingest, without=["combine", "errors", "batch", "dry_run"], unit="steps", **ARCHIVE)
 def lint(
     files: Files,
     *,

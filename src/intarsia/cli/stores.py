@@ -204,11 +204,13 @@ class ExistingStore:
 
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
-        return self._array(path, (LogicalArray, Reader))
+        array: LogicalArray | Reader = self._array(path, (LogicalArray, Reader))
+        return array
 
     def open(self, path: str) -> LogicalArray:
         """A logical array for reading; if there is only one, it needs no path."""
-        return self._array(path, (LogicalArray,))
+        array: LogicalArray = self._array(path, (LogicalArray,))
+        return array
 
     def _array(self, path: str, kinds: tuple[type, ...]) -> Any:
         """The array at a path, or the only one in the group there."""

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
@@ -29,7 +28,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.versions.locking import directory_of
 from intarsia.versions.repository import describe
-from intarsia.versions.version import ResolvedStore, Version, resolve_store
+from intarsia.versions.version import Version, resolve_store
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -94,12 +93,15 @@ def serve(
     resolved = resolve_store(
         store.group if isinstance(store, LogicalArray) else store, Version(branch, tag, snapshot_id, as_of)
     )
-    _check_access(resolved.store, path)
-    directory = _directory(resolved)
-    if directory is not None:
-        refuse_links_out(directory)
     listed = None if codecs is None else codec_list(codecs)
     view = view_store(resolved.store, path, listed, chunks, consolidated=True)
+    place = view.place
+    check_access(place.store, _members(place.store, place.path))  # refused at once, and not to every client
+    directory = place.store.root if isinstance(place.store, LocalStore) else None
+    if resolved.repo is not None:
+        directory = directory_of(resolved.repo)
+    if directory is not None:
+        refuse_links_out(directory)
     sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [site.rstrip("/") for site in sites]  # as browsers spell them
     zarr.open(view, mode="r")  # what cannot be shown is an error now, not for every client
@@ -107,7 +109,7 @@ def serve(
     title = os.fspath(store) if isinstance(store, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    where = view.place.store, view.place.path, resolved.repo, resolved.snapshot_id
+    where = place.store, place.path, resolved.repo, resolved.snapshot_id
     app.router.routes[:0] = Viewer(*where, title, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _failure_response)
@@ -124,32 +126,11 @@ def serve(
     return server
 
 
-def _check_access(place: Any, path: str) -> None:
-    """Refuse at once what would be refused to every client: files that the repository may not read."""
-    if isinstance(place, zarr.Group):
-        place, path = place.store, f"{place.path}/{path}"
-    check_access(place, _members(place, path.strip("/")))
-
-
 def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
     """The path and number of axes of every member of all logical arrays below a path."""
     for name in logical_arrays(store, path):
         array = open_array(store, name)
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
-
-
-def _directory(resolved: ResolvedStore) -> Path | None:
-    """The directory on this machine that is served; None if it is something else."""
-    if resolved.repo is not None:
-        return directory_of(resolved.repo)
-    store: Any = resolved.store
-    store = getattr(store, "store", store)  # of a group
-    if isinstance(store, LocalStore):
-        return store.root
-    if not isinstance(store, str | os.PathLike):
-        return None
-    text = os.fspath(store).removeprefix("file://")
-    return Path(text) if os.path.isdir(text) else None
 
 
 def _is_loopback(host: str) -> bool:
