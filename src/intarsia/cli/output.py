@@ -25,6 +25,9 @@ TRACEBACK = "INTARSIA_TRACEBACK"
 NAME = "intarsia: "
 """What an error message begins with."""
 
+MAX_LINE = 10_000
+"""The most characters of a line."""
+
 PATIENCE = 0.5
 """Seconds before a progress bar appears: anything shorter needs none."""
 
@@ -118,16 +121,8 @@ def print_error(error: BaseException, *, as_json: bool) -> Exit:
         document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
         sys.stderr.write(json.dumps({"error": document}) + "\n")
         return code
-    console = _console(sys.stderr)
-    width = console.width if console.is_terminal else None
-    lines = [
-        part
-        for line in "\n".join([f"{NAME}{message}", *notes]).split("\n")
-        for part in wrapped(plain(line, 2000), width)
-    ]
-    console.print(Text.assemble((NAME, "bold red"), lines[0].removeprefix(NAME)))
-    for line in lines[1:]:
-        console.print(Text(line))
+    for line in "\n".join([f"{NAME}{message}", *notes]).split("\n"):
+        print_line(line, sys.stderr)
     return code
 
 
@@ -159,15 +154,18 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def print_line(line: str) -> None:
+def print_line(line: str, stream: Any = None) -> None:
     """Print a line; characters that a terminal would obey are spelled out.
 
     On a terminal, sentences are wrapped between words; text that is laid out with spaces stays as it is.
     """
-    console = _console(sys.stdout)
-    width = console.width if console.is_terminal and "  " not in line else None
-    for part in wrapped(plain(line, 10_000), width):
-        console.print(Text(part))
+    console = _console(stream or sys.stdout)
+    width = console.width if console.is_terminal and "  " not in line.strip() else None
+    for part in wrapped(plain(line, MAX_LINE), width):
+        text = Text(part)
+        if stream is sys.stderr:
+            text.highlight_regex(f"^{NAME}", "bold red")
+        console.print(text)
 
 
 def show_table(table: Table) -> None:
