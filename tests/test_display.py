@@ -95,6 +95,10 @@ def test_no_word_is_lost_or_cut_in_any_width(rows, width):
     assert max(map(len, lines)) <= width
 
 
+def test_a_column_without_words_and_brackets_in_names_are_shown():
+    assert shown(("", "[red]x[/red]"), [("", "1")], 40) == ["  [red]x[/red]", "  1"]
+
+
 def test_cells_of_strangers_do_no_harm_in_a_notebook():
     assert "<script>" not in table_html(("Message",), [("<script>alert(1)</script>",)])
     assert "\x1b" not in table_text(("Message",), [("\x1b[31m",)])

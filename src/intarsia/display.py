@@ -346,7 +346,7 @@ def terminal_table(table: Table, width: int) -> Any:
         rows = short
     grid = Grid(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), show_header=bool(widths))
     for name, size in zip(columns, widths, strict=False):
-        grid.add_column(name, justify="right" if name in NUMBERS else "left", width=size)
+        grid.add_column(Text(name), justify="right" if name in NUMBERS else "left", width=size)
     for i, row in enumerate(rows):
         cells = [Text(cell, overflow="fold") for cell in row]
         if widths:
@@ -356,7 +356,7 @@ def terminal_table(table: Table, width: int) -> Any:
             grid.add_row()
         for name, cell in zip(columns, cells, strict=True):
             if cell:
-                grid.add_row(name, cell)
+                grid.add_row(Text(name), cell)
     return grid
 
 
@@ -369,7 +369,7 @@ def _fit_widths(
     least = [
         size
         if name in WHOLE
-        else max(-(-size // most_lines), *(len(word) for cell in column for word in cell.split()))
+        else max([-(-size // most_lines), *(len(word) for cell in column for word in cell.split())])
         for name, column, size in zip(columns, cells, widths, strict=True)
     ]
     while (excess := sum(widths) + len(GAP) * (len(columns) - 1) - width) > 0:
