@@ -141,7 +141,7 @@ class Viewer:
 
     _limits: dict[bool, asyncio.Semaphore] = field(default_factory=dict)
 
-    _kept: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(32, lambda _: 1))
+    _kept: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(16, lambda _: 1))
     """The last things that were opened or surveyed, of versions that do not change."""
 
     # Where things are
