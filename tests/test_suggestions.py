@@ -19,7 +19,7 @@ import zarr
 from typer.main import get_command
 
 import intarsia
-from intarsia.cli.app import HEADINGS, app
+from intarsia.cli.app import HOMES, app
 from intarsia.interop.xarray import DatasetAccessor
 from intarsia.nullable import NullableArray
 from intarsia.versions.transaction import Transaction
@@ -109,10 +109,10 @@ def problems(text):
         elif opens:
             unknown = unknown_keywords(function, within_parentheses(text[match.end() :]))
             found += [f"{match.group()}…) takes no {name}=" for name in unknown]
-    verbs = [verb for verb in COMMAND.findall(text) if verb in HEADINGS]
+    verbs = [verb for verb in COMMAND.findall(text) if verb in HOMES]
     commands = re.findall(r"\bintarsia ([a-z]+) (?:STORE|--)", text)
-    found += [f"there is no command {verb}" for verb in commands if verb not in HEADINGS]
-    known = set().union(*map(options_of, verbs or HEADINGS), {"--json", "--help", "--version", "--upgrade"})
+    found += [f"there is no command {verb}" for verb in commands if verb not in HOMES]
+    known = set().union(*map(options_of, verbs or HOMES), {"--json", "--help", "--version", "--upgrade"})
     options = OPTION.findall(text)
     found += [f"there is no option {option}" for option in options if option not in known]
     return found, count + len(verbs) + len(options)

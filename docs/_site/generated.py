@@ -77,8 +77,9 @@ def cli_page() -> str:
 
     group: Any = get_command(app)
     parts = ["# Command line\n", f"```console\n{_help(group, None)}\n```\n"]
-    for heading, verbs in VERBS.items():
+    for heading, modules in VERBS.items():
         parts.append(f"## {heading}\n")
+        verbs = [verb for names in modules.values() for verb in names]
         parts.extend(f"### intarsia {verb}\n\n```console\n{_help(group, verb)}\n```\n" for verb in verbs)
     codes = "\n".join(f"| {code.value} | {code.meaning} |" for code in Exit)
     parts.append(f"## Exit codes {{ #exit-codes }}\n\n| code | meaning |\n|---|---|\n{codes}\n")

@@ -8,13 +8,16 @@ prints the same blocks. A `Listing` is a tuple that is shown as a table. Their c
 items; `cell_text` puts the values into words, and `json_of` gives them to machines.
 """
 
+from __future__ import annotations
+
 import datetime
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
+from dataclasses import dataclass, fields, is_dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 UNKNOWN = "?"
 """Shown where something was not measured or cannot be known."""
@@ -287,28 +290,12 @@ WHOLE = NUMBERS | {
 }  # fmt: skip
 """Columns whose cells stay on one line: a number and its unit, the name of an encoding, a shape, a time."""
 
-PATHS = frozenset(("Array", "Path"))
-"""Columns of paths, which may also be wrapped after `/`, `_`, `-` and `.`."""
-
-GLUED = re.compile(r"(?<=[\d:],) (?=[-\d:])|(?<=\d) (?=(?:[kMGTPE]?B|%)(?!\w))")
-"""Spaces at which no text is wrapped: within a shape or bounds, and between a number and its unit."""
-
 MAX_LINES = 3
-"""A row that would take more lines than this is easier to read as names and values."""
+"""A row with texts of more lines than this is easier to read as names and values."""
 
 GAP = "  "
 MAX_SHOWN_ROWS = 60
 """A table in Python shows this many rows, and says how many more there are."""
-
-
-class Line(NamedTuple):
-    """One line of a table: its padded cells, and the row that they belong to; -1 is the header."""
-
-    row: int
-    cells: list[str]
-
-    def __str__(self) -> str:
-        return GAP.join(self.cells).rstrip()
 
 
 def terminal_width() -> int | None:
@@ -316,151 +303,101 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[Line]:
-    """The lines of a table, no wider than `width` if possible.
-
-    First identifiers are shortened, then texts are wrapped between words, and paths between their parts.
-    Words, shapes and numbers are never cut: if they do not fit, or a row would take many lines, every row
-    becomes a list of names and values.
-
-    >>> rows = [("m-0123456789abcdef", "first year"), ("m-fedcba9876543210", "a year with a long name")]
-    >>> for line in lay_out(("Member", "Message"), rows, width=24):
-    ...     print(line)
-    Member     Message
-    m-012345…  first year
-    m-fedcba…  a year with a
-               long name
-    """
-    table = [list(columns), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    room = None if width is None else width - len(GAP) * (len(columns) - 1)
-    if room is not None and sum(widths) > room:
-        short = [_shorten_ids(columns, row) if i else row for i, row in enumerate(table)]
-        widths = _fit_widths(columns, short, room)
-        heights = (len(cell) for row in short for cell in _wrap_cells(columns, row, widths))
-        if sum(widths) > room or any(height > MAX_LINES for height in heights):
-            return _records(columns, table[1:], width or 0)
-        table = short
-    lines: list[Line] = []
-    for number, row in enumerate(table, -1):
-        broken = _wrap_cells(columns, row, widths)
-        for i in range(max(map(len, broken), default=0)):
-            cells = (parts[i] if i < len(parts) else "" for parts in broken)
-            lines.append(
-                Line(
-                    number,
-                    [
-                        cell.rjust(size) if name in NUMBERS else cell.ljust(size)
-                        for name, cell, size in zip(columns, cells, widths, strict=True)
-                    ],
-                )
-            )
-    return lines
-
-
-def _shorten_ids(columns: Sequence[str], row: list[str]) -> list[str]:
-    """A row with short identifiers."""
-    return [
-        cell[: SHORTEST_ID - 1] + "…" if name in IDS and len(cell) > SHORTEST_ID else cell
-        for name, cell in zip(columns, row, strict=True)
-    ]
-
-
-def _fit_widths(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The widths of columns in this much room: the widest text shrinks first, down to its longest word."""
-    cells = [[row[i] for row in table] for i in range(len(columns))]
-    widths = [max(map(len, column)) for column in cells]
-    least = [
-        widths[i]
-        if name in WHOLE
-        else max(len(part.rstrip()) for cell in cells[i] for part in _parts(cell, name))
-        for i, name in enumerate(columns)
-    ]
-    while sum(widths) > room:
-        loose = [i for i in range(len(widths)) if widths[i] > least[i]]
-        if not loose:
-            break
-        widest = max(loose, key=widths.__getitem__)
-        widths[widest] = max(least[widest], widths[widest] - (sum(widths) - room))
-    return widths
-
-
-def _wrap_cells(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    cells = zip(columns, row, widths, strict=True)
-    return [wrapped(cell, None if name in WHOLE else size, name) for name, cell, size in cells]
-
-
-def _parts(text: str, column: str = "") -> list[str]:
-    """The parts of a text between which it may be wrapped, with the spaces that follow them.
-
-    >>> _parts("shape (3, 4), 12 kB"), _parts("ocean/sea_ice", "Path")
-    (['shape ', '(3, 4), ', '12 kB'], ['ocean/', 'sea_', 'ice'])
-    """
-    if column in PATHS:
-        return re.split(r"(?<=[/_. -])(?![/_. -])", text)
-    return [part.replace("\0", " ") for part in re.split("(?<= )(?! )", GLUED.sub("\0", text))]
-
-
-def wrapped(text: str, width: int | None, column: str = "") -> list[str]:
+def wrapped(text: str, width: int | None) -> list[str]:
     """A text in lines of at most `width` characters, broken between words; one line if there is no width.
-
-    Shapes, and numbers with their units, stay whole; a path in a column of paths is broken between its parts.
 
     >>> wrapped("reads 4 chunks of 2 members", 16)
     ['reads 4 chunks', 'of 2 members']
     >>> wrapped("  reads 4 chunks of 2 members", 16)
     ['  reads 4 chunks', '  of 2 members']
-    >>> wrapped("reads 4 chunks of (100, 200)", 24)
-    ['reads 4 chunks of', '(100, 200)']
     """
     if width is None or len(text) <= width:
         return [text]
+    from textwrap import wrap
+
     words = text.lstrip(" ")
-    indent, lines = " " * (len(text) - len(words)), [""]
-    for part in _parts(words, column):
-        if lines[-1] and len(indent) + len((lines[-1] + part).rstrip()) > width:
-            lines.append(part)
-        else:
-            lines[-1] += part
-    return [indent + line.rstrip() for line in lines]
+    indent = " " * (len(text) - len(words))
+    lines = wrap(words, width - len(indent), break_long_words=False, break_on_hyphens=False)
+    return [indent + line for line in lines]
 
 
-def fitted(text: str) -> str:
-    """The line that stands for an object, in several where Python prints to a terminal that is narrower.
+def short_id(name: str, cell: str) -> str:
+    """A cell of the column with this name, shortened if it is an identifier.
 
-    >>> fitted("<Reader memory://1 shape=(4,)>")  # this is no terminal
-    '<Reader memory://1 shape=(4,)>'
+    >>> short_id("Member", "m-0123456789abcdef"), short_id("Message", "the first year")
+    ('m-012345…', 'the first year')
     """
-    width = terminal_width()
-    return text if width is None or len(text) <= width else "\n  ".join(wrapped(text, width - 2))
+    return cell[: SHORTEST_ID - 1] + "…" if name in IDS and len(cell) > SHORTEST_ID else cell
 
 
-def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
-    """Every row as names and values, one below another, for a terminal too narrow for its words."""
-    names = max(map(len, columns))
-    lines: list[Line] = []
-    for number, row in enumerate(rows):
-        for name, cell in zip(columns, row, strict=True):
-            room = max(width - names - len(GAP), SHORTEST_ID)
-            text = cell[: room - 1] + "…" if name in IDS and len(cell) > room else cell
-            parts = wrapped(text, room, name) if cell else []
-            lines += [
-                Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
-            ]
-        lines.append(Line(number, [""]))
-    return lines[:-1]
+def terminal_table(table: Table, width: int) -> Any:
+    """A table for a terminal of this width, for rich to print.
+
+    First identifiers are shortened, then texts are wrapped between words. Words, shapes and numbers are never
+    cut: if they do not fit, or a row would take many lines, every row becomes a list of names and values.
+    """
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    columns, rows = table.columns, [[plain(cell) for cell in row] for row in table.rows]
+    short = [[short_id(name, cell) for name, cell in zip(columns, row, strict=True)] for row in rows]
+    widths = _fit_widths(columns, rows, width)
+    if not widths and (widths := _fit_widths(columns, short, width, MAX_LINES)):
+        rows = short
+    grid = Grid(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), show_header=bool(widths))
+    for name, size in zip(columns, widths, strict=False):
+        grid.add_column(Text(name), justify="right" if name in NUMBERS else "left", width=size)
+    for i, row in enumerate(rows):
+        cells = [Text(cell, overflow="fold") for cell in row]
+        if widths:
+            grid.add_row(*cells, style="bold" if i == table.bold else "")
+            continue
+        if i:
+            grid.add_row()
+        for name, cell in zip(columns, cells, strict=True):
+            if cell:
+                grid.add_row(Text(name), cell)
+    return grid
 
 
-def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
-    """A table in plain text.
+def _fit_widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, most_lines: int = 1
+) -> list[int]:
+    """The widths of columns if they fit: the widest text shrinks first, down to its longest word."""
+    cells = [list(each) for each in zip(columns, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in cells]
+    least = [
+        size
+        if name in WHOLE
+        else max([-(-size // most_lines), *(len(word) for cell in column for word in cell.split())])
+        for name, column, size in zip(columns, cells, widths, strict=True)
+    ]
+    while (excess := sum(widths) + len(GAP) * (len(columns) - 1) - width) > 0:
+        widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        if widths[widest] == least[widest]:
+            return []
+        widths[widest] = max(least[widest], widths[widest] - excess)
+    return widths
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in plain text, as wide as it is.
 
     >>> print(table_text(("Codecs", "Size"), [("gzip", "1 kB"), ("raw", "100 kB")]))
     Codecs    Size
     gzip      1 kB
     raw     100 kB
     """
-    cells = [[plain(cell) for cell in row] for row in rows]
-    return "\n".join(map(str, lay_out(columns, cells, width)))
+    table = [list(columns), *([plain(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(columns, row, widths, strict=True)
+        return GAP.join(
+            cell.rjust(n) if name in NUMBERS else cell.ljust(n) for name, cell, n in cells
+        ).rstrip()
+
+    return "\n".join(map(line, table))
 
 
 STYLE = (
@@ -477,8 +414,8 @@ STYLE = (
     "table.intarsia-wide td::before{content:attr(data-name);float:left;margin-left:-8em;opacity:.7}}</style>"
 )
 
-PHONE_CHARACTERS = 46
-"""On a phone, a table with longer lines shows every row as names and values, as a narrow terminal does."""
+PHONE_COLUMNS = 3
+"""On a phone, a table of more columns shows every row as names and values, as a narrow terminal does."""
 
 
 class Markup(str):
@@ -499,23 +436,16 @@ def table_html(
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
     """
-    cells = [list(row) for row in rows]
-    lengths = [
-        SHORTEST_ID
-        if name in IDS
-        else max(len(re.sub("<[^>]*>", "", text)) for text in (name, *(row[i] for row in cells)))
-        for i, name in enumerate(columns)
-    ]
-    is_wide = any(columns) and sum(lengths) + len(GAP) * (len(columns) - 1) > PHONE_CHARACTERS
+    is_wide = any(columns) and len(columns) > PHONE_COLUMNS
 
     def cell(tag: str, name: str, text: str) -> str:
         align = "n" if name in NUMBERS else "w" if name in WHOLE else ""
         attributes = f' class="{align}"' if align else ""
         if is_wide and tag == "td":
             attributes += f' data-name="{markup(name)}"'
-        if tag == "td" and name in IDS and len(text) > SHORTEST_ID:
+        if tag == "td" and short_id(name, text) != text:
             attributes += f' title="{markup(text)}"'
-            text = Markup(f"<code>{markup(text[: SHORTEST_ID - 1])}…</code>")
+            text = Markup(f"<code>{markup(short_id(name, text))}</code>")
         return f"<{tag}{attributes}>{text if isinstance(text, Markup) else markup(text)}</{tag}>"
 
     def line(tag: str, row: Sequence[str], attributes: str = "") -> str:
@@ -523,7 +453,7 @@ def table_html(
         return f"<tr{attributes}>{cells}</tr>"
 
     heavy = ' style="font-weight:bold"'
-    body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(cells))
+    body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(rows))
     head = f"<thead>{line('th', columns, ' class="h"')}</thead>" if any(columns) else ""
     kinds = " ".join(filter(None, ("intarsia-table", "intarsia-wide" * is_wide, kind)))
     return f'<div class="intarsia-box"><table class="{kinds}">{head}<tbody>{body}</tbody></table></div>'
@@ -559,7 +489,7 @@ def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
     >>> json_of([Table(("Size",), [("1 B",)])])
-    [{'columns': ['Size'], 'rows': [['1 B']], 'colours': {}, 'bold': None}]
+    [{'columns': ['Size'], 'rows': [['1 B']], 'bold': None}]
     """
     if is_dataclass(value) or hasattr(value, "_fields"):
         names = getattr(value, "_fields", None) or [each.name for each in fields(value) if each.repr]
@@ -590,9 +520,6 @@ class Table:
     rows: Sequence[Sequence[str]]
     """The cells of every row."""
 
-    colours: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The colours of columns on the command line, by name, one per row."""
-
     bold: int | None = None
     """The row that stands out."""
 
@@ -616,7 +543,15 @@ class Table:
         return cls(tuple(used), list(zip(*used.values(), strict=True)), **settings)
 
     def __str__(self) -> str:
-        return table_text(self.columns, self.rows, terminal_width())
+        width = terminal_width()
+        if width is None or find_spec("rich") is None:
+            return table_text(self.columns, self.rows)
+        from rich.console import Console
+
+        console = Console(width=width, color_system=None)
+        with console.capture() as capture:
+            console.print(terminal_table(self, width))
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def _repr_html_(self) -> str:
         return STYLE + table_html(self.columns, self.rows, bold=self.bold)

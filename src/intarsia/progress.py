@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from intarsia.extras import import_extra
@@ -76,16 +76,13 @@ def progress_bar(
     beside = len(what) + (NUMBERS_WIDTH if counted else TIME_WIDTH)
     room = min(target.width - beside, BAR_WIDTH)  # a narrow terminal has the numbers only
     columns = [rich.TextColumn("{task.description}"), *([rich.BarColumn(room)] if room >= 5 else [])]
-    if counted and unit == "bytes":
+    if not counted:
+        columns += [rich.TimeElapsedColumn()]
+    elif unit == "bytes":
         columns += [rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()]
-    elif counted:
-        columns += [
-            rich.MofNCompleteColumn(),
-            rich.TextColumn("{task.fields[rate]}"),
-            rich.TimeRemainingColumn(),
-        ]
     else:
-        columns.append(rich.TimeElapsedColumn())
+        rate = rich.TextColumn("{task.fields[rate]}")
+        columns += [rich.MofNCompleteColumn(), rate, rich.TimeRemainingColumn()]
     bars = rich.Progress(*columns, console=target, transient=patience > 0)
     task = bars.add_task(what, total=None, rate="")
 
@@ -94,31 +91,15 @@ def progress_bar(
         rate = "" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
         bars.update(task, completed=done, total=total, rate=rate)
 
-    with _show_after(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
-        yield show
-
-
-@contextmanager
-def _show_after(bars: Any, patience: float) -> Iterator[None]:
-    """Show bars during a `with` block, if it takes longer than `patience` seconds."""
-    lock, is_over = threading.Lock(), False
-
-    def start() -> None:
-        with lock:  # the block may end at this moment
-            if not is_over:
-                bars.start()
-
-    timer = threading.Timer(patience, start)
+    timer = threading.Timer(patience, bars.start)
     timer.daemon = True
-    if patience > 0:
-        timer.start()
-    else:
-        start()
+    if target.is_terminal or target.is_jupyter:
+        (timer.start if patience else bars.start)()
     try:
-        yield
+        yield show
     finally:
         timer.cancel()
-        with lock:
-            is_over = True
-            if bars.live.is_started:
-                bars.stop()
+        if timer.ident:
+            timer.join()  # it may be starting the bars at this moment
+        if bars.live.is_started:
+            bars.stop()

@@ -28,8 +28,6 @@ def test_the_help_of_ingest_offers_no_store_that_it_refuses(tmp_path):
     said = " ".join(succeed("ingest", "--help").split())
     assert "of an Icechunk repository" in said
     assert "or of a Zarr store" not in said
-    intarsia.create(tmp_path / "plain.zarr", "t", shape=(0,), chunks=(1,), dtype="f4")
-    assert "is a plain Zarr store" in failure("ingest", tmp_path / "*.nc", tmp_path / "plain.zarr", code=2)
 
 
 def test_dimensions_in_names_and_attributes_stacked_and_renamed_variables(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.cli.app import VERBS, app
+from intarsia.cli.app import HOMES, app
+from tests.archives.files import netcdf
 from tests.cli.program import failure, run
 
 LOOK = {
@@ -46,7 +47,7 @@ CHANGE = {
     "branch": (),
 }
 EVERY = LOOK | CHANGE
-NAMES = [verb for verbs in VERBS.values() for verb in verbs]
+NAMES = list(HOMES)
 
 
 @pytest.fixture(scope="module")
@@ -81,32 +82,20 @@ def test_something_else_is_there(verb, tmp_path):
     assert "no Zarr or Icechunk store at else" in failure(verb, "else", *EVERY[verb], code=3)
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        ([], "the directory is empty"),
-        (["a.png", "b.png", "c.png", "notes.txt"], "holds other things (a.png, b.png, c.png, …)"),
-        (["1.nc", "2.nc", "notes.txt"], "intarsia ingest 'place/*.nc' NEW_STORE"),
-        (["one.zarr/zarr.json", "two.zarr/.zgroup"], "holds one.zarr, two.zarr.\n  Name one: place/one.zarr"),
-    ],
-    ids=["empty", "pictures", "files for ingest", "stores"],
-)
-def test_a_directory_that_is_no_store_is_told_with_what_to_do(names, says, tmp_path):
+@pytest.mark.parametrize("names", [[], ["a.png"], ["1.nc"], ["one.zarr/zarr.json"]])
+def test_a_directory_that_is_no_store(names, tmp_path):
     (tmp_path / "place").mkdir()
     for name in names:
         (tmp_path / "place" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "place" / name).touch()
     for told in (failure("info", "place", code=3), failure("convert", "place", "new", code=3)):
         assert "no Zarr or Icechunk store at place" in told
-        assert says in told
     assert not (tmp_path / "new").exists()
 
 
 def test_a_file_that_is_no_store(tmp_path):
     (tmp_path / "a.txt").touch()
-    (tmp_path / "a.nc").touch()
-    assert "a file of another kind" in failure("info", "a.txt", code=3)
-    assert "intarsia ingest a.nc NEW_STORE" in failure("info", "a.nc", code=3)
+    assert "no Zarr or Icechunk store at a.txt" in failure("info", "a.txt", code=3)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +103,6 @@ def test_a_file_that_is_no_store(tmp_path):
     [
         ("create", "place", "t", "--shape", "4", "--dtype", "f4"),
         ("ingest", "*.nc", "place"),
-        ("lint", "*.nc", "--into", "place"),
         ("convert", "there.zarr", "place"),
     ],
     ids=lambda arguments: arguments[0],
@@ -122,14 +110,16 @@ def test_a_file_that_is_no_store(tmp_path):
 def test_nothing_new_is_put_among_other_files(arguments, tmp_path):
     (tmp_path / "place").mkdir()
     (tmp_path / "place" / "a.png").touch()
-    assert "place holds other things (a.png)" in failure(*arguments, code=2)
+    assert "place holds other things" in failure(*arguments, code=2)
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["a.png"]
 
 
 def test_files_go_into_a_repository_that_is_there():
-    for verb in (("ingest", "*.nc", "there.zarr"), ("lint", "*.nc", "--into", "there.zarr")):
-        assert "is a plain Zarr store" in failure(*verb, code=2)
-    assert "no Icechunk repository at nowhere" in failure("lint", "*.nc", "--into", "nowhere", code=3)
+    for day in range(2):
+        netcdf(f"{day}.nc", day)
+    assert "there.zarr holds something else" in failure("ingest", "*.nc", "there.zarr", code=8)
+    assert "is a plain Zarr store" in failure("lint", "*.nc", "--into", "there.zarr", code=3)
+    assert "no Icechunk repository at" in failure("lint", "*.nc", "--into", "nowhere", code=3)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +159,10 @@ def test_the_past_cannot_be_changed(verb, version, store):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split", "relocate"})
+    "verb",
+    sorted(
+        EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split", "relocate", "maintain"}
+    ),
 )
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -229,7 +222,7 @@ PLAIN = ("create", "store", "a", "--shape", "4", "--chunks", "2", "--dtype", "f4
 MISTAKES = {
     "a path out of the store": (("create", "s", "../a", *PLAIN[3:]), 2, "PATH: The path '../a' is invalid"),
     "a file as the store": (("create", "one.npy", *PLAIN[2:]), 2, "one.npy is a file, and a store is a dir"),
-    "a wrong data type": (("create", "s", *PLAIN[2:-1], "flot"), 2, "dtype 'flot': "),
+    "a wrong data type": (("create", "s", *PLAIN[2:-1], "flot"), 2, "data type 'flot' not understood"),
     "an array in an array": (
         ("append", "there.zarr", "x", "one.npy"),
         3,
@@ -257,7 +250,7 @@ MISTAKES = {
     "a fill value out of range": (
         ("create", "store", "b", "--shape", "1", "--chunks", "1", "--dtype", "i1", "--fill-value", "300"),
         2,
-        "fill value 300",
+        "300 out of bounds",
     ),
     "a copy onto itself": (("fuse", "store", "a", "--to", "a"), 4, "there is already something at 'a'"),
     "a copy out of the store": (

@@ -38,14 +38,14 @@ def test_tags_and_branches_are_made_listed_and_removed(store, made):
     assert [each["name"] for each in document("tag", store)["tags"]] == ["v1"]
     assert document("tag", store, "v2", made[1][2])["snapshot_id"] == made[1][2]
     assert document("info", store, "--tag", "v2")["shape"] == [40, 6, 8]
-    assert "do not move" in failure("tag", store, "v2", code=2)
+    assert "already a tag" in failure("tag", store, "v2", code=2)
     assert document("tag", store, "v2", "--delete")["deleted"]
-    assert "there is only v1" in failure("tag", store, "nothing", "--delete", code=3)
+    assert "there are main, v1" in failure("tag", store, "nothing", "--delete", code=3)
     document("branch", store, "trial", "v1")
     assert "trial" in succeed("branch", store)
     assert document("info", store, "--branch", "trial")["shape"] == [20, 6, 8]
     succeed("branch", store, "trial", "--delete")
-    assert "cannot be removed" in failure("branch", store, "main", "--delete", code=2)
+    assert "cannot be deleted" in failure("branch", store, "main", "--delete", code=8)
     assert "no version" in failure("branch", store, "x", "nowhere", code=3)
 
 

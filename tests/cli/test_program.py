@@ -204,7 +204,7 @@ def test_an_unexpected_error_asks_to_be_reported(made, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("intarsia.cli.inspect.survey", broken)
+    monkeypatch.setattr("intarsia.cli.inspect.survey_layers", broken)
     message = failure("info", made[0], code=70)
     assert "please report it" in message
     assert exit_of(ZeroDivisionError()) is Exit.UNEXPECTED
@@ -238,4 +238,4 @@ def test_a_bar_appears_on_a_terminal_only_when_it_takes_long(made):
     slow = "import intarsia.cli.output as o; o.PATIENCE = {}; from intarsia.cli.app import run; run()"
     for patience, seen in ((0.0, True), (1e6, False)):
         _, text = in_a_terminal(["info", made[0]], program=[sys.executable, "-c", slow.format(patience)])
-        assert ("measuring stored chunks" in text) == seen
+        assert ("━" in text) == seen

@@ -89,13 +89,13 @@ def test_a_port_that_is_taken(plain):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert f"port {port} of 127.0.0.1 is in use" in failure("serve", plain, "--port", port, code=2)
+        assert f"cannot listen at port {port} of 127.0.0.1" in failure("serve", plain, "--port", port, code=2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("-c", "auto"), 2, "name the codecs"),
+        (("-c", "auto"), 4, "there is no codec 'auto'"),
         (("-c", "nonsense"), 2, "nonsense"),
         (("--chunks", "1,2,3"), 4, "one logical array"),
         (("temperature", "--chunks", "1,2"), 4, "3 sizes"),

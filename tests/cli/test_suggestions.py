@@ -56,10 +56,7 @@ def test_a_plain_array(store, tmp_path):
     ran = run("regions", plain)
     follow(ran, "intarsia convert STORE NEW_STORE", STORE=plain, NEW_STORE=tmp_path / "new")
     assert intarsia.open(tmp_path / "new", "p")[...].tolist() == [0, 1, 2, 3]
-    ran = run("regions", plain, "p")
-    assert "To read it: intarsia read. To turn it into a logical array: intarsia convert" in " ".join(
-        ran.err.split()
-    )
+    assert run("regions", plain, "p").err == ran.err
     assert "3" in succeed("read", plain, "p", ":")
 
 
@@ -79,7 +76,7 @@ def test_slots_in_a_plain_array_without_shards(tmp_path, store):
 
 def test_codecs_where_no_member_chooses(store):
     ran = run("rewrite", store, "a", "--decision", "never_apply")
-    assert "To give them other codecs: intarsia recode" in ran.err
+    assert "To give a region other codecs: intarsia recode" in ran.err
     succeed("recode", store, "a", "--codec", "zstd")
 
 
@@ -89,9 +86,8 @@ def test_files_instead_of_a_store(tmp_path):
         dataset = xr.Dataset({"v": (("t",), [number])}, {"t": [number]})
         dataset.to_netcdf(tmp_path / f"files/{number}.nc")
     for place in (tmp_path / "files", tmp_path / "files/0.nc"):
-        ran = run("ls", place)
-        (command,) = re.findall(r"intarsia ingest .*", " ".join(ran.err.split()))
-        follow(ran, command, NEW_STORE=tmp_path / f"new-{place.name}", NAME="t")
+        assert "To open files as arrays: intarsia ingest" in run("ls", place).err
+    succeed("ingest", tmp_path / "files/*.nc", tmp_path / "new-files")
     read = "read", tmp_path / "new-files", "v", ":"
     allowed = re.findall(r"--allow ([^\s,]+)", " ".join(run(*read).err.split()))
     assert allowed == [f"file://{tmp_path}/files/", "all"]

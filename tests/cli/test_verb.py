@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from intarsia import errors
-from intarsia.cli.app import HEADINGS
+from intarsia.cli.app import HOMES
 from intarsia.cli.output import print_error
 from tests.cli.program import run, succeed
 
@@ -101,7 +101,7 @@ def test_help_breaks_lines_where_the_terminal_does_and_nowhere_else(monkeypatch)
     assert all(len(line) > 60 for line in lines[:-1])
 
 
-@pytest.mark.parametrize("verb", ["", *HEADINGS])
+@pytest.mark.parametrize("verb", ["", *HOMES])
 def test_help_cuts_no_name_in_a_narrow_terminal_and_speaks_no_python(verb, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     said = succeed(*([verb] if verb else []), "--help")

@@ -1,5 +1,7 @@
 """Places on an axis in words: the coordinate beside the array, dates as dates."""
 
+import sys
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -36,9 +38,16 @@ def test_counts_of_days_are_dates_as_xarray_has_them(units):
     assert labels.units == ""
 
 
-def test_calendars_that_numpy_does_not_count_in_stay_numbers():
+def test_other_calendars_are_those_of_xarray():
     store = group(time=([59, 60], {"units": "days since 2000-01-01", "calendar": "noleap"}))
-    assert AxisLabels.beside(store, "a/t", "time", 2).at([0, 1]) == ["59", "60"]
+    labels = AxisLabels.beside(store, "a/t", "time", 2)
+    assert labels.at([0, 1]) == ["2000-03-01 00:00:00", "2000-03-02 00:00:00"]
+    assert not labels.are_dates  # that NumPy counts
+
+
+def test_without_xarray_times_are_numbers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    assert texts_of(np.array([1]), {"units": "days since 2000-01-01"}) == ["1"]
 
 
 def test_what_is_no_coordinate_is_none():

@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import json
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -285,37 +284,12 @@ def test_a_server_ends_with_its_block_and_a_port_that_is_taken_is_said():
     array, _ = made({})
     with intarsia.serve(array, port=0) as server:
         place = urlsplit(server.url)
-        with pytest.raises(OSError, match=f"port {place.port} of 127.0.0.1 is in use"):
+        with pytest.raises(OSError, match=f"cannot listen at port {place.port} of 127.0.0.1"):
             intarsia.serve(array, port=place.port)
-        with pytest.raises(ValueError, match="port 99999: ports have numbers from 0 to 65535"):
+        with pytest.raises(OSError, match="cannot listen at port 99999 of 127"):
             intarsia.serve(array, port=99999)
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(place.hostname, place.port).connect()
-
-
-def test_waiting_ends_when_it_is_interrupted(tmp_path):
-    _, values = made(tmp_path)
-    program = f"""
-import intarsia
-server = intarsia.serve({str(tmp_path)!r}, 't', port=0)
-print(server.url, flush=True)
-server.wait()
-print('and on')
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        url = process.stdout.readline().strip()
-        np.testing.assert_array_equal(by_tensorstore(url).read().result(), values)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
-        assert (process.returncode, out) == (0, "and on\n")
-        assert "Traceback" not in err
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def test_zarrita_reads_the_whole_array_in_a_browser(tmp_path):

@@ -48,9 +48,9 @@ def test_versions_that_are_not_there_are_named(repo):
 
 
 def test_one_version_at_a_time(repo):
-    with pytest.raises(TypeError, match="only branch can be combined with as_of"):
+    with pytest.raises(TypeError, match="only branch= can be combined with as_of="):
         lengths(repo, branch="main", tag="empty")
-    with pytest.raises(TypeError, match="only branch can be combined with as_of"):
+    with pytest.raises(TypeError, match="only branch= can be combined with as_of="):
         lengths(repo, tag="empty", as_of="2024-01-01")
 
 

@@ -13,51 +13,39 @@ from typer.main import get_command
 import intarsia
 from intarsia.cli.output import Exit, print_error
 
-VERBS = {
+VERBS: dict[str, dict[str, tuple[str, ...]]] = {
     "Look": {
-        "ls": "overview",
-        "info": "inspect",
-        "regions": "inspect",
-        "read": "inspect",
-        "explain": "inspect",
-        "advise": "reencode",
-        "sources": "archive",
-        "log": "versions",
-        "diff": "versions",
-        "report": "inspect",
-        "serve": "overview",
-        "view": "overview",
+        "overview": ("ls", "view", "serve"),
+        "inspect": ("info", "regions", "read", "explain", "report"),
+        "reencode": ("advise",),
+        "archive": ("sources",),
+        "versions": ("log", "diff"),
     },
     "Change": {
-        "create": "create",
-        "append": "create",
-        "ingest": "archive",
-        "convert": "transfer",
-        "adopt": "transfer",
-        "relocate": "archive",
-        "recode": "reencode",
-        "optimize": "reencode",
-        "rewrite": "reencode",
-        "consolidate": "reencode",
-        "compact": "reencode",
-        "restore": "versions",
-        "replicate": "maintenance",
+        "create": ("create", "append"),
+        "archive": ("ingest", "relocate"),
+        "transfer": ("convert", "adopt"),
+        "reencode": ("recode", "optimize", "rewrite", "consolidate", "compact"),
+        "versions": ("restore",),
+        "maintenance": ("replicate",),
     },
-    "Export": {"export": "transfer", "fuse": "transfer", "split": "transfer"},
+    "Export": {"transfer": ("export", "fuse", "split")},
     "Maintain": {
-        "lint": "archive",
-        "maintain": "maintenance",
-        "verify": "maintenance",
-        "vacuum": "maintenance",
-        "tag": "versions",
-        "branch": "versions",
-        "cache": "archive",
+        "maintenance": ("maintain", "verify", "vacuum"),
+        "versions": ("tag", "branch"),
+        "archive": ("lint", "cache"),
     },
-    "Try": {"demo": "demo"},
+    "Try": {"demo": ("demo",)},
 }
-"""Under the headings of the help, each verb and the module of this package that it lives in."""
+"""Under the headings of the help, the verbs of each module of this package."""
 
-HEADINGS = {name: heading for heading, verbs in VERBS.items() for name in verbs}
+HOMES = {
+    verb: (heading, module)
+    for heading, modules in VERBS.items()
+    for module, verbs in modules.items()
+    for verb in verbs
+}
+"""The heading and the module of every verb, in the order of the help."""
 
 
 class _Plain:
@@ -89,21 +77,21 @@ class Verbs(_Plain, TyperGroup):
     def __init__(self, **settings: Any) -> None:
         """Know the verbs by name."""
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name) for name in HEADINGS}  # suggested after a mistake
+        self.commands = {name: TyperCommand(name) for name in HOMES}  # suggested after a mistake
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The verb with this name and its options, or None."""
-        return _command(cmd_name) if cmd_name in HEADINGS else None
+        return _command(cmd_name) if cmd_name in HOMES else None
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the help."""
-        return list(HEADINGS)
+        return list(HOMES)
 
 
 @functools.cache
 def _command(name: str) -> Any:
-    heading = HEADINGS[name]
-    home = import_module(f"intarsia.cli.{VERBS[heading][name]}")
+    heading, module = HOMES[name]
+    home = import_module(f"intarsia.cli.{module}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
     alone.command(rich_help_panel=heading, cls=Verb)(getattr(home, name))
     return get_command(alone)

@@ -1,14 +1,11 @@
 """Commands about archives of files: `ingest`, `lint`, `sources`, `relocate`, `cache`."""
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any
-
-import icechunk
 
 import intarsia
 from intarsia.archives import from_attribute, from_name, from_variable
@@ -17,12 +14,10 @@ from intarsia.archives.ingest_arguments import number_or_text
 from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Exit, Output
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
-from intarsia.errors import RepositoryNotFoundError
-from intarsia.logical.hierarchy import is_plain_zarr
 
 COORDINATE_SOURCES = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
 """Where the coordinate of a file may be."""
@@ -91,22 +86,10 @@ class NewRepository(NewStore):
             exist.
     """
 
-    def find(self) -> icechunk.Repository | None:
-        """The repository to add to; None if there is none."""
-        expect_place(self.store)
-        if "://" not in self.store and is_plain_zarr(os.path.expanduser(self.store)):
-            raise CommandError(
-                f"STORE: {self.store} is a plain Zarr store, but files are ingested into an Icechunk "
-                "repository: name one, or a new directory"
-            )
-        try:
-            return self._open_repository()
-        except RepositoryNotFoundError:
-            return None
-
     @property
     def address(self) -> RepositoryAddress:
-        """Where it will be: it is made when the first file is accepted."""
+        """Where it is or will be: it is made when the first file is accepted."""
+        expect_place(self.store)
         return RepositoryAddress(self.store, self.storage_option or {})
 
 
@@ -170,7 +153,7 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     return options if is_known else {"combine": "by_coords", **options}
 
 
-@verb(intarsia.ingest, without=["combine"], **ARCHIVE)
+@verb(intarsia.ingest, without=["combine"], unit="steps", **ARCHIVE)
 def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
@@ -189,14 +172,12 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
     """
-    repo = place.find() or (None if dry_run else place.address)
-    versions: dict[str, Any] = {"branch": place.branch_name, "message": place.message, "dry_run": dry_run}
-    with progress_on_stderr("reading files") as progress:
-        report = intarsia.ingest(files, repo, progress=progress, **versions, **_by_coordinates(options))
+    options |= {"dry_run": dry_run, **place.commit}
+    report = intarsia.ingest(files, place.address, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
-@verb(intarsia.ingest, without=["combine", "errors", "batch", "dry_run"], **ARCHIVE)
+@verb(intarsia.ingest, without=["combine", "errors", "batch", "dry_run"], unit="steps", **ARCHIVE)
 def lint(
     files: Files,
     *,
@@ -218,15 +199,8 @@ def lint(
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
     """
-    repo = None
-    if into is not None:
-        repo = NewRepository(into, storage_option).find()
-        if repo is None:
-            raise RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
-    with progress_on_stderr("reading files") as progress:
-        report = intarsia.archives.lint(
-            files, repo, progress=progress, branch=branch, **_by_coordinates(options)
-        )
+    repo = None if into is None else intarsia.open_repository(into, storage_options=storage_option)
+    report = intarsia.archives.lint(files, repo, branch=branch, **_by_coordinates(options))
     return Output(
         report,
         code=Exit.PROBLEMS if report.failed else Exit.OK,
@@ -250,8 +224,7 @@ def sources(place: VersionToRead, path: str = "", selection: str = "", **options
         no_check: Do not check whether files are unchanged.
     """
     at = args.parse_selection_text(selection) if selection else None
-    with progress_on_stderr("asking for files", counted=False):
-        files = intarsia.archives.sources(place.zarr_store(), path, at=at, **options)
+    files = intarsia.archives.sources(place.resolved.store, path, at=at, **options)
     chunks = [chunk for file in files for chunk in file.chunks]
     gone = f", {len(files.missing)} of them changed or gone" if files.missing else ""
     return Output(
@@ -288,9 +261,7 @@ def relocate(place: BranchToCommit, moves: Moves, **options: Any) -> Output:
         moves (OLD=NEW): Paths or URL prefixes: where files were, and where they are.
     """
     repo = place.repository("does not refer to other files")
-    options |= {"branch": place.branch_name, "message": place.message}
-    with progress_on_stderr("asking for files", counted=False):
-        done = intarsia.archives.relocate(repo, moves, **options)
+    done = intarsia.archives.relocate(repo, moves, **place.commit, **options)
     return Output(f"relocated: {done}", **json_of(done))
 
 

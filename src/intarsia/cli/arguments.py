@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 import zarr
 
 from intarsia.cli.output import CommandError
-from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.codecs import parse_codecs
 from intarsia.display import names_text
 
 type IndexEntry = int | slice | EllipsisType | list[int]
@@ -105,27 +104,6 @@ def parse_codec_list(texts: Sequence[str], _what: str = "") -> list[Any] | str:
     return codecs
 
 
-def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
-    """Codecs as command-line options, the reverse of `parse_codec_list`.
-
-    >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
-    ['-c crc32c', '-c zstd:level=19,checksum=false']
-    >>> codec_options([])
-    ['-c raw']
-    """
-    options = []
-    for codec in parse_codecs(codecs):
-        document: Any = codec.to_dict()
-        if document["name"] == "bytes":
-            continue
-        settings = document.get("configuration") or {}
-        plain = all(isinstance(value, str | int | float) for value in settings.values())
-        pairs = ",".join(f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items())
-        text = json.dumps(document) if not plain else document["name"] + (f":{pairs}" if pairs else "")
-        options.append(f"-c {shlex.quote(text)}")
-    return options or ["-c raw"]
-
-
 def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str | None:
     """The packing of `append` and `recode`.
 
@@ -135,34 +113,33 @@ def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str
     """
     if text in ("keep", "none"):
         return "keep" if text == "keep" else None
-    if text.lstrip().startswith("{"):
-        return _json_object(text, what)
-    stored, _, settings = text.partition(":")
-    return {"stored": stored, **(parse_options(settings.split(","), what) if settings else {})}
-
-
-def _json_object(text: str, what: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text))
-    except ValueError as error:
-        raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+    stored, settings = _name_and_settings(text, what, "stored")
+    return {"stored": stored, **settings}
 
 
 def _codec(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        document = _json_object(text, "codec")
-        if not isinstance(document.get("name"), str):
-            raise CommandError(f"codec {text!r} has no name")
-        return document
-    name, _, settings = text.partition(":")
+    name, settings = _name_and_settings(text, "codec", "name")
     if name in ("raw", "auto"):
         raise CommandError(f"codec {name!r} cannot be combined with other codecs")
-    if not name:
-        raise CommandError(f"codec {text!r} has no name")
-    codec: dict[str, Any] = {"name": name}
-    if settings:
-        codec["configuration"] = parse_options(settings.split(","), "codec")
-    return codec
+    if text.lstrip().startswith("{"):
+        return {"name": name, **settings}
+    return {"name": name, **({"configuration": settings} if settings else {})}
+
+
+def _name_and_settings(text: str, what: str, key: str) -> tuple[str, dict[str, Any]]:
+    """The parts of NAME:KEY=VALUE,… or of a JSON object, in which the name has this key."""
+    if text.lstrip().startswith("{"):
+        try:
+            settings = dict(json.loads(text))
+        except ValueError as error:
+            raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+        name = settings.pop(key, None)
+    else:
+        name, _, pairs = text.partition(":")
+        settings = parse_options(pairs.split(","), what) if pairs else {}
+    if not isinstance(name, str) or not name:
+        raise CommandError(f"{what} {text!r} has no name")
+    return name, settings
 
 
 def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
@@ -171,13 +148,7 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
     >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
     {'level': 3, 'cname': 'zstd', 'anonymous': True}
     """
-    options: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
-        options[key.strip()] = json_or_text(value)
-    return options
+    return {key: json_or_text(value) for key, value in parse_pairs(texts, what, "KEY=VALUE").items()}
 
 
 def json_or_text(text: str) -> Any:
@@ -238,12 +209,6 @@ def parse_path(text: str, _what: str = "") -> str:
     except ValueError as error:
         raise CommandError(f"PATH: {error}") from None
     return text
-
-
-def check_explicit(options: Mapping[str, Any], instead: str) -> None:
-    """Refuse 'auto' where nothing is stored that codecs could be chosen for."""
-    if options.get("codecs") == "auto":
-        raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
 
 
 def parse_allowed(texts: Sequence[str], _what: str = "") -> Any:
@@ -363,6 +328,7 @@ AnyNode = Annotated[str, path(help="Array or group; everything if left out.")]
 Bounds = Annotated[Any, OptionSyntax(parse_bounds, "A:B,…")]
 Pairs = Annotated[dict[str, Any] | None, OptionSyntax(parse_options, "KEY=VALUE", MANY)]
 Allowed = Annotated[Any, OPTION_SYNTAX["authorize"]]
+Snapshot = Annotated[str | None, OptionSyntax(None, "ID", option="snapshot")]
 Count = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 0})]
 Positive = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 1})]
 Port = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 0, "max": 65535})]

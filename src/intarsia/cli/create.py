@@ -1,6 +1,6 @@
 """Commands that put data into a store: `create`, `append`."""
 
-import csv
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,11 @@ from numpy.lib.format import open_memmap
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
-from intarsia.cli.stores import BranchToCommit, NewStore
+from intarsia.cli.output import CommandError, Output
+from intarsia.cli.stores import BranchToCommit, NewStore, usage_errors
 from intarsia.cli.verb import verb
-from intarsia.display import count_text, size_text
+from intarsia.display import count_text
+from intarsia.versions.repository import remove_new_store_on_failure
 
 
 def _fill_value(text: str, _what: str) -> object:
@@ -47,16 +48,7 @@ def create(place: NewStore, array: args.NewPath, **fields: Any) -> Output:
         dimension_names (NAME,…): A name for each axis.
         attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
-    try:
-        intarsia.create({}, **fields)  # in memory first, so that a refusal leaves no repository behind
-    except KeyError as error:  # an attribute that is not the user's
-        raise CommandError(str(error.args[0])) from error
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, intarsia.IntarsiaError):
-            raise
-        fill = f" or fill value {fields['fill_value']!r}" if "fill_value" in fields else ""
-        raise CommandError(f"dtype {fields['dtype']!r}{fill}: {error}") from error
-    with place.change(f"create {array}") as change:
+    with remove_new_store_on_failure(place.store), usage_errors(), place.change(f"create {array}") as change:
         made = intarsia.create(change.store, array, **fields)
     return Output(
         f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}",
@@ -89,10 +81,9 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
         axis (AXIS): The axis that grows: a number, or a name; the first if left out.
         no_merge: Begin a new region even if the last one has the same encoding.
     """
-    place.zarr_store()  # an error about the store comes first
-    values, name = load(data), place.open(array).path
-    with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
-        made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
+    name = place.open(array).path  # an error about the store comes first
+    values = load(data)
+    made, commit = place.call("append", name, values, **options)
     regions = len(made.manifest.regions)
     return Output(
         f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",
@@ -117,22 +108,15 @@ def load(file: Path) -> np.ndarray[Any, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
     try:
-        if file.suffix == ".npy":
-            return open_memmap(file, mode="r")
-        return _load_csv(file)
+        return open_memmap(file, mode="r") if file.suffix == ".npy" else _load_csv(file)
     except (ValueError, EOFError) as error:
         raise CommandError(f"{file} cannot be read: {error}") from error
 
 
 def _load_csv(file: Path) -> np.ndarray[Any, Any]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.reader(stream) if row]
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError("its rows have different lengths")
-    table = np.array(rows, dtype=np.str_)
-    for kind in (np.int64, np.float64):
-        try:
-            return table.astype(kind)
-        except ValueError:
-            continue
-    raise ValueError("it holds something that is not a number")
+    """Integers if all of it are integers, otherwise floats; always with two dimensions."""
+    read = partial(np.loadtxt, file, delimiter=",", comments=None, quotechar='"', encoding="utf-8", ndmin=2)
+    try:
+        return read(dtype=np.int64)
+    except ValueError:
+        return read(dtype=np.float64)

@@ -4,7 +4,7 @@ import datetime
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,12 +35,11 @@ AXES = ("frame", "y", "x")
 CLOSE = 1e-3
 """In kelvin: values that differ by less were only rounded in another way."""
 
-QUICK: list[Any] = []
 SMALL: list[Any] = [
     {"name": "shuffle", "configuration": {"element_size": 2}},
     {"name": "zstd", "configuration": {"level": 12, "checksum": False}},
 ]
-"""How a detector writes in a hurry, and how its frames are kept."""
+"""How the frames of the detector are kept."""
 
 type Values = np.ndarray[Any, Any]
 
@@ -50,20 +49,20 @@ class Era(NamedTuple):
 
     first: datetime.date
     what: str
-    filters: dict[str, Any]
     chunks: tuple[int, int, int]
+    filters: dict[str, Any]
     own_scale: bool = False
     """Whether every file has a scale of its own, made to measure for its values."""
 
 
 GZIP = {"compression": "gzip", "compression_opts": 4}
 ERAS = (
-    Era(datetime.date(2002, 6, 1), "gzip after shuffle", GZIP | {"shuffle": True}, (1, 60, 90)),
-    Era(datetime.date(2003, 9, 11), "no compression", {}, (1, 60, 90)),
-    Era(datetime.date(2006, 1, 1), "gzip without shuffle", GZIP, (1, 60, 90)),
-    Era(datetime.date(2015, 12, 24), "one chunk a day", GZIP, (1, 180, 360)),
-    Era(datetime.date(2019, 7, 23), "another scale in every file", GZIP, (1, 180, 360), own_scale=True),
-    Era(datetime.date(2022, 11, 9), "smaller chunks", GZIP | {"shuffle": True}, (1, 45, 60), own_scale=True),
+    Era(datetime.date(2002, 6, 1), "gzip after shuffle", (1, 60, 90), GZIP | {"shuffle": True}),
+    Era(datetime.date(2003, 9, 11), "no compression", (1, 60, 90), {}),
+    Era(datetime.date(2006, 1, 1), "gzip without shuffle", (1, 60, 90), GZIP),
+    Era(datetime.date(2015, 12, 24), "one chunk a day", (1, 180, 360), GZIP),
+    Era(datetime.date(2019, 7, 23), "another scale in every file", (1, 180, 360), GZIP, own_scale=True),
+    Era(datetime.date(2022, 11, 9), "smaller chunks", (1, 45, 60), GZIP | {"shuffle": True}, own_scale=True),
 )
 
 
@@ -109,15 +108,14 @@ def write_day(folder: Path, day: datetime.date, era: Era) -> tuple[Path, Values]
 
 
 def diffraction(shape: tuple[int, int, int]) -> Values:
-    """Frames of an X-ray detector: rings that turn slowly, counted photon by photon.
+    """Frames of an X-ray detector: rings, counted photon by photon.
 
     >>> diffraction((2, 8, 8)).dtype
     dtype('uint16')
     """
-    t, y, x = np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij", sparse=True)
-    radius, angle = np.hypot(x, y), np.arctan2(y, x)
-    rings = np.exp(-2 * radius) * (1 + 0.6 * np.cos(40 * radius) * (1 + 0.6 * np.cos(6 * (angle - t))))
-    frames: Values = np.random.default_rng(1).poisson(5 + 40 * rings).astype("u2")
+    radius = np.hypot(*np.meshgrid(*(np.linspace(-1, 1, n) for n in shape[1:]), indexing="ij"))
+    rings = 5 + 40 * np.exp(-2 * radius) * (1 + 0.6 * np.cos(40 * radius))
+    frames: Values = np.random.default_rng(1).poisson(rings, shape).astype("u2")
     return frames
 
 
@@ -132,7 +130,6 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     Args:
         output (-o FOLDER): Directory to work in.
     """
-    begun = time.monotonic()
     _prepare(output)
     days = [(era.first + datetime.timedelta(i), era) for era in ERAS for i in range(DAYS)]
     pairs = [write_day(output / "files", day, era) for day, era in days]
@@ -174,16 +171,35 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
         "dataset."
     )
 
-    detector = yield from _detector(repo)
+    frames = diffraction(FRAMES)
+    with intarsia.transaction(repo, message="a detector is switched on") as tx:
+        tx.create("xray", shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2", dimension_names=AXES)
+    raw_seconds, raw = _timed(lambda: intarsia.append(repo, "xray", frames, codecs=[], message="raw frames"))
+    aside = intarsia.create({}, shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2")
+    slow_seconds, _ = _timed(lambda: aside.append(frames, codecs=SMALL))
+    later, _ = _timed(lambda: intarsia.recode(repo, "xray", codecs=SMALL, message="compress the frames"))
+    versions = [intarsia.open(repo, "xray", snapshot_id=raw), intarsia.open(repo, "xray")]
+    if not all(np.array_equal(each[...], frames) for each in versions):
+        raise intarsia.errors.ReadError("the frames are not those that were written")
+    stored = [survey(each).total_stored or 0 for each in versions]
+    fast, slow = (f"{frames.nbytes / 1e6 / each:,.0f} MB/s" for each in (raw_seconds, slow_seconds))
+    yield _tell(
+        f"A detector writes {size_text(frames.nbytes)} raw, as fast as it can: {fast}. Had it waited for a "
+        f"compressor, it would have been {slow}. Later, in {later:.1f} s, its frames are compressed, "
+        f"{ratio_text(*stored)}. It is still the same array, with the same values, in this version and in "
+        "the one before."
+    )
+
     page = write_report(repo, file=output / "report.html", title="An archive and a detector")
+    intarsia.export(repo, output / "copy.zarr", source_path="sst")
     yield _tell("The numbers that matter:")
-    copy = output / "copy.zarr"
-    intarsia.export(repo, copy, source_path="sst")
+    copied, wrong = size_text(_size(output / "copy.zarr")), verdicts[0][2].partition(",")[0]
     numbers = [
-        ("written for one dataset", f"{size_text(written)}, no value", f"{size_text(_size(copy))} as a copy"),
-        ("values that are wrong", "none", verdicts[0][2].partition(",")[0].removeprefix("wrong in ")),
+        ("written for one dataset", f"{size_text(written)}, no value", f"{copied} as a copy"),
+        ("values that are wrong", "none", wrong.removeprefix("wrong in ")),
         ("one more day", f"{day_seconds * 1000:.0f} ms", f"{seconds * 1000:.0f} ms for all files again"),
-        *detector,
+        ("writing beside a detector", fast, f"{slow} compressed at once"),
+        ("what it stores in the end", size_text(stored[1]), f"{size_text(stored[0])} raw"),
     ]
     yield Output(
         Table(("What", "With intarsia", "Otherwise"), numbers),
@@ -191,40 +207,9 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
         f"A page with the pictures, in any browser: {page.resolve()}",
         store=store,
         report=page,
-        nbytes=size,
         nbytes_copied=report.copied,
-        ingest_seconds=seconds,
-        one_more_day_seconds=day_seconds,
         verdicts=[dict(zip(("way", "all_files", "own_scales"), row, strict=True)) for row in verdicts],
-        seconds=time.monotonic() - begun,
     )
-
-
-def _detector(repo: icechunk.Repository) -> Generator[Output, None, list[tuple[str, str, str]]]:
-    """Write frames at full speed and compress them later; returns rows of the last table."""
-    frames = diffraction(FRAMES)
-    with intarsia.transaction(repo, message="a detector is switched on") as tx:
-        tx.create("xray", shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2", dimension_names=AXES)
-    quick, snapshot = _timed(
-        lambda: intarsia.append(repo, "xray", frames, codecs=QUICK, message="frames, as they come")
-    )
-    aside = intarsia.create({}, "frames", shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2")
-    slow, _ = _timed(lambda: aside.append(frames, codecs=SMALL))
-    later, _ = _timed(lambda: intarsia.recode(repo, "xray", codecs=SMALL, message="compress the frames"))
-    array, before = intarsia.open(repo, "xray"), intarsia.open(repo, "xray", snapshot_id=snapshot)
-    if not (np.array_equal(array[...], frames) and np.array_equal(before[...], frames)):
-        raise intarsia.errors.ReadError("the frames are not those that were written")
-    stored = [survey(each).total_stored or 0 for each in (before, array)]
-    yield _tell(
-        f"A detector writes {size_text(frames.nbytes)} raw, as fast as it can: {_speed(frames, quick)}. "
-        f"Had it waited for a compressor, it would have been {_speed(frames, slow)}. Later, in {later:.1f} "
-        f"s, its frames are compressed, {ratio_text(*stored)}. It is still the same array, with the same "
-        "values, in this version and in the one before."
-    )
-    return [
-        ("writing beside a detector", _speed(frames, quick), f"{_speed(frames, slow)} compressed at once"),
-        ("what it stores in the end", size_text(stored[1]), f"{size_text(stored[0])} raw"),
-    ]
 
 
 def _by_virtualizarr(files: list[Path]) -> Values:
@@ -233,10 +218,17 @@ def _by_virtualizarr(files: list[Path]) -> Values:
     registry = import_extra("obspec_utils.registry", "virtual").ObjectStoreRegistry(
         {"file://": import_extra("obstore.store", "virtual").LocalStore()}
     )
-    parser = import_extra("virtualizarr.parsers", "virtual").HDFParser()
-    urls = [f"file://{file.resolve()}" for file in files]
-    parts = [virtualizarr.open_virtual_dataset(url, parser=parser, registry=registry) for url in urls]
-    alike = {"coords": "minimal", "compat": "override", "join": "override", "data_vars": "minimal"}
+    parts = virtualizarr.open_virtual_mfdataset(
+        [f"file://{file.resolve()}" for file in files],
+        parser=import_extra("virtualizarr.parsers", "virtual").HDFParser(),
+        registry=registry,
+        concat_dim="time",
+        combine="nested",
+        coords="minimal",
+        compat="override",
+        join="override",
+        data_vars="minimal",
+    )
     prefix, config = f"file://{files[0].resolve().parent}/", icechunk.RepositoryConfig.default()
     config.set_virtual_chunk_container(
         icechunk.VirtualChunkContainer(
@@ -247,7 +239,7 @@ def _by_virtualizarr(files: list[Path]) -> Values:
     storage = icechunk.in_memory_storage()
     repo = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
     session = repo.writable_session("main")
-    xr.concat(parts, dim="time", **alike).vz.to_icechunk(session.store)
+    parts.vz.to_icechunk(session.store)
     values: Values = xr.open_zarr(session.store, consolidated=False, chunks=None)["sst"].values
     return values
 
@@ -276,19 +268,13 @@ def _tell(sentence: str) -> Output:
 
 def _prepare(output: Path) -> None:
     """Make room for what the demo writes; everything else in the directory stays."""
-    page, mark = output / "report.html", output / MARK
-    folders = [output / name for name in ("files", "store", "copy.zarr")]
-    if any(place.exists() for place in (*folders, page)) and not mark.exists():
+    mark = output / MARK
+    if output.is_dir() and any(output.iterdir()) and not mark.exists():
         raise CommandError(f"{output} holds something else; give another directory with --output")
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    page.unlink(missing_ok=True)
-    folders[0].mkdir(parents=True)
+    for name in ("files", "store", "copy.zarr"):
+        shutil.rmtree(output / name, ignore_errors=True)
+    (output / "files").mkdir(parents=True)
     mark.touch()
-
-
-def _speed(values: Values, seconds: float) -> str:
-    return f"{values.nbytes / 1e6 / seconds:,.0f} MB/s"
 
 
 def _size(folder: Path) -> int:

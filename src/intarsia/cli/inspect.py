@@ -1,9 +1,9 @@
 """Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`."""
 
-import re
+import csv
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,17 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import Table, count_text, name_lines, size_text, terminal_width
-from intarsia.engine.prepared_member import short_codecs
+from intarsia.display import Table, count_text, size_text, terminal_width
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
-from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.sample import split_nulls
-from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, share_labels, survey
+from intarsia.inspect.survey import REGION_COLUMNS, info_blocks, survey_layers
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.progress import Progress
 
 type Values = np.ndarray[Any, Any]
 
@@ -40,29 +39,24 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
         if not isinstance(plain, Reader):
             raise
         return _plain_info(plain)
-    with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = [survey(opened, layer=layer) for layer in opened.manifest.layers]
-    seen, pipelines = layers[0], layers[0].pipelines()
-    colours = {"Codecs": [COLOURS[pipeline.place] for pipeline in pipelines]}
-    blocks = info_blocks(opened, layers)
+    layers = survey_layers(opened)
+    seen = layers[0]
     return Output(
-        *(replace(each, colours=colours) if isinstance(each, Table) else each for each in blocks),
+        *info_blocks(opened, layers),
         **_identity(opened),
         generation=opened.generation,
-        regions=len(seen),
         members=len(seen.facts),
-        nbytes_stored=seen.total_stored,
-        nbytes_not_shown=seen.total_unused,
         layers=[
             {
                 "layer": layer,
                 "regions": len(each),
                 "nbytes": each.total_nbytes,
                 "nbytes_stored": each.total_stored,
+                "nbytes_not_shown": each.total_unused,
             }
             for layer, each in zip(opened.manifest.layers, layers, strict=True)
         ],
-        pipelines=pipelines,
+        pipelines=seen.pipelines(),
         problems=seen.problems,
     )
 
@@ -74,29 +68,13 @@ def _identity(array: LogicalArray | Reader) -> dict[str, Any]:
 
 
 def _plain_info(array: Reader) -> Output:
-    """What a plain Zarr array is."""
-    pairs = [
-        ("Type", "plain Zarr array"),
-        ("Path", array.path or "/"),
-        ("Shape", array.shape),
-        ("Data type", array.dtype),
-        ("Chunks", array.chunks),
-        *([] if array.shards is None else [("Shards", array.shards)]),
-        ("Fill value", array.fill_value),
-        ("Codecs", short_codecs(array.zarr_array)),
-        ("Size", size_text(array.nbytes)),
-    ]
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("generation", "regions", "members", "nbytes_stored", "nbytes_not_shown")
-    )
-    nothing: dict[str, Any] = dict.fromkeys(("layers", "pipelines", "problems"), ())
+    """What a plain Zarr array is, in zarr's words."""
     return Output(
-        *name_lines(pairs),
+        f"{array.path or '/'} is a plain Zarr array",
+        *str(array.zarr_array.info).splitlines(),
         "To read it: intarsia read, or intarsia.reader in Python.",
         "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
         **_identity(array),
-        **unknown,
-        **nothing,
     )
 
 
@@ -112,13 +90,11 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
         limit (-n N): Show only the first ones.
     """
     opened = place.open(array)
-    with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = share_labels([survey(opened, layer=layer) for layer in opened.manifest.layers])
+    layers = survey_layers(opened)
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
     columns = {**({"Layer": "layer"} if len(layers) > 1 else {}), **REGION_COLUMNS}
-    colours = {"Codecs": [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
-    shown: list[str | Table] = [Table.of(rows, columns, colours=colours)]
+    shown: list[str | Table] = [Table.of(rows, columns)]
     if len(rows) < len(every):
         shown.append(f"… and {count_text(len(every) - len(rows), 'more region')}")
     if not every:
@@ -145,8 +121,7 @@ def read(
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
-    reading = progress_on_stderr("reading", counted=False)
-    with _selected(place, array, selection) as (opened, text, chosen, outer), reading:
+    with _selected(place, array, selection) as (opened, text, chosen, outer):
         values, null = split_nulls(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
         save(output, values, null)
@@ -208,8 +183,7 @@ def explain(place: VersionToRead, array: args.Array = "", selection: str = "") -
     Args:
         selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
     """
-    planning = progress_on_stderr("planning", counted=False)
-    with _selected(place, array, selection) as (opened, text, chosen, outer), planning:
+    with _selected(place, array, selection) as (opened, text, chosen, outer):
         plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
     return Output(plan, path=opened.path, selection=text, plan=plan)
 
@@ -222,6 +196,7 @@ def report(
     output: Path = Path("report.html"),
     versions: args.Positive = MAX_VERSIONS,
     data: bool = False,
+    progress: Progress,
 ) -> Output:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
 
@@ -235,17 +210,16 @@ def report(
         data: Let the check read every stored chunk.
     """
     store, version = place.at_version()
-    with progress_on_stderr("writing the report") as progress:
-        file = write_report(
-            store,
-            array or None,
-            output,
-            versions=versions or MAX_VERSIONS,
-            read_data=data,
-            title=f"{place.store} {array}".strip(),
-            progress=progress,
-            **version,
-        )
+    file = write_report(
+        store,
+        array or None,
+        output,
+        versions=versions or MAX_VERSIONS,
+        read_data=data,
+        title=f"{place.store} {array}".strip(),
+        progress=progress,
+        **version,
+    )
     size = file.stat().st_size
     return Output(f"{file} ({size_text(size)}): open it in a browser", output=file, nbytes=size)
 
@@ -258,31 +232,21 @@ def save(file: Path, values: Values, null: Values) -> None:
     ...
     intarsia.cli.output.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
     """
+    problem = None
     if file.suffix not in (".npy", ".csv"):
-        raise CommandError(f"{file}: the name must end in .npy or .csv")
-    if file.suffix == ".csv" and values.ndim > 2:
-        raise CommandError(
-            f"{file}: a table has at most two dimensions, but the selection has {values.ndim}; "
-            "select less, or write .npy"
-        )
-    nulls = int(null.sum())
-    if file.suffix == ".npy" and values.dtype.hasobject:
-        raise CommandError(f"{file}: .npy files cannot hold texts or bytes of any length; write .csv")
-    if file.suffix == ".npy" and nulls:
-        raise CommandError(
-            f"{file}: {nulls:,} of {values.size:,} values are null, but .npy files cannot hold nulls; write "
-            ".csv"
-        )
+        problem = "the name must end in .npy or .csv"
+    elif file.suffix == ".csv" and values.ndim > 2:
+        problem = f"a table has at most two dimensions, but the selection has {values.ndim}; write .npy"
+    elif file.suffix == ".npy" and (values.dtype.hasobject or null.any()):
+        problem = "a .npy file holds neither nulls nor texts of any length; write .csv"
+    if problem is not None:
+        raise CommandError(f"{file}: {problem}")
     with whole_file(file) as stream:
         if file.suffix == ".npy":
             np.save(stream, values, allow_pickle=False)
         else:
             cells = _cells(values, null, "")
             rows = cells.reshape(-1, 1) if cells.ndim < 2 else cells
-            stream.writelines(f"{','.join(map(_csv_cell, row))}\n".encode() for row in rows.tolist())
-
-
-def _csv_cell(value: object) -> str:
-    """A value in a line of CSV. The csv module would quote a null that is alone in its line."""
-    text = str(value)
-    return '"' + text.replace('"', '""') + '"' if re.search('[",\r\n]', text) else text
+            text = io.TextIOWrapper(stream, "utf-8", newline="")
+            csv.writer(text, lineterminator="\n").writerows(rows.tolist())
+            text.detach()

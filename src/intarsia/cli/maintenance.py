@@ -1,29 +1,32 @@
 """Commands that keep a store in order: `verify`, `vacuum`, `replicate`, `maintain`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
-from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
+from intarsia.cli.output import CommandError, Exit, Output
+from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead, usage_errors
 from intarsia.cli.verb import verb
 from intarsia.display import Column, Table, bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
-from intarsia.logical.replicas import Policy, missing_boxes
 from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress
 from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import unreferenced_objects
-from intarsia.versions.version import parse_time
 
 
 @verb()
 def verify(
-    place: VersionToRead, array: args.AnyArrays = "", *, no_data: bool = False, deep: bool = False
+    place: VersionToRead,
+    array: args.AnyArrays = "",
+    *,
+    no_data: bool = False,
+    deep: bool = False,
+    progress: Progress,
 ) -> Output:
     """Check the manifest, the members and every stored chunk; list all problems at once.
 
@@ -38,13 +41,12 @@ def verify(
         deep: Also compare the values of replicas with those of layer 0.
     """
     (store, version), data = place.at_version(), not no_data
-    paths = [array.strip("/")] if array else logical_arrays(place.zarr_store(), inside_arrays=True)
-    with progress_on_stderr("reading every chunk" if data else "checking", counted=data) as progress:
-        try:
-            problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
-        except NotLogicalArrayError:
-            place.open(array)  # raises an error that says what is there instead
-            raise
+    paths = [array.strip("/")] if array else logical_arrays(place.resolved.store, inside_arrays=True)
+    try:
+        problems = intarsia.verify(store, array, data=data, deep=deep, progress=progress, **version)
+    except NotLogicalArrayError:
+        place.open(array)  # raises an error that says what is there instead
+        raise
     if not paths:
         place.open("")  # as above
     columns: dict[str, Any] = {
@@ -75,7 +77,7 @@ def _leftovers(place: VersionToRead, array: str) -> list[str]:
     """
     lines = [
         f"left over: {path} (intarsia vacuum removes it)"
-        for path in intarsia.vacuum(place.zarr_store(), array, dry_run=True)
+        for path in intarsia.vacuum(place.resolved.store, array, dry_run=True)
     ]
     if place.repo is not None and not array:
         with suppress(RepositoryError, ReadOnlyError):  # storage that cannot be listed, as over HTTP
@@ -93,7 +95,7 @@ def vacuum(
     *,
     dry_run: bool = False,
     forget_before: str | None = None,
-) -> Iterator[Output]:
+) -> Output:
     """Remove members that no region refers to; on request also old versions.
 
     Do not run it on a store without versions while somebody writes there.
@@ -105,39 +107,22 @@ def vacuum(
         forget_before (TIME): In a repository: forget versions older than this, and remove what none refers
             to.
     """
-    if forget_before:
-        _check_forget(place, forget_before, dry_run=dry_run)
-    commit = collected = None
-    removed = intarsia.vacuum(place.zarr_store(), array, dry_run=True)
-    yield Output(*removed)  # before it happens
-    if not dry_run:
-        with place.change("vacuum") as change:
-            removed = intarsia.vacuum(change.store, array)
-        commit = change.snapshot_id
-    if forget_before and place.repo is not None:
-        collected = intarsia.vacuum(place.repo, array, branch=place.branch_name, forget_before=forget_before)
+    options: Any = {"dry_run": dry_run, "branch": place.branch, "forget_before": forget_before}
+    with usage_errors():
+        done: Any = intarsia.vacuum(place.target, array, **options)
+    collected = done if forget_before else None
+    removed = done.removed if forget_before else done
     words = "would be removed" if dry_run else "removed"
     forgotten = None if collected is None else len(collected.expired)
-    yield Output(
+    return Output(
+        *removed,
         f"{count_text(len(removed), 'leftover')} {words}" if removed else "nothing is left over",
         *([] if forgotten is None else [f"{count_text(forgotten, 'version')} forgotten: {collected}"]),
         dry_run=dry_run,
         removed=removed,
-        snapshot_id=commit,
         forgotten=forgotten,
         nbytes_freed=None if collected is None else collected.nbytes,
     )
-
-
-def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
-    if place.repo is None:
-        raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
-    if dry_run:
-        raise CommandError("--forget-before has no dry run: leave out --dry-run")
-    try:
-        parse_time(before)
-    except ValueError as error:
-        raise CommandError(f"--forget-before: {error}") from error
 
 
 @verb(intarsia.add_replica, without=["layer", "packing"])
@@ -161,21 +146,15 @@ def replicate(
         drop (LAYER): Drop this replica instead.
     """
     old = place.open(array)
-    if drop is not None and options:
-        raise CommandError("--drop removes a replica: leave out --codec, --chunks and --shards")
-    if drop is None and not options:
-        raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
+    if (drop is None) == (options.keys() == {"progress"}):
+        raise CommandError("say how the replica is stored (--chunks, --codec, --shards), or --drop one")
     if drop is not None:
         message = f"drop the replica in layer {drop} of {old.path}"
         with place.change_array(old.path, message) as (opened, change):
             opened.drop_replica(bounds, layer=drop)
-        made, layer, commit = place.open(old.path), drop, change.snapshot_id
+        made, layer, commit = opened, drop, change.snapshot_id
     else:
-        with progress_on_stderr("copying") as progress:
-            message = f"replicate {old.path}"
-            made, commit = place.call(
-                "add_replica", old.path, bounds, message=message, progress=progress, **options
-            )
+        made, commit = place.call("add_replica", old.path, bounds, **options)
         newest = made.manifest.members[-1]
         layer = next(replica.layer for replica in made.replicas if replica.name == newest)
     box = element_bounds(... if bounds is None else bounds, made.shape)
@@ -199,55 +178,24 @@ MAINTAIN_COLUMNS: Mapping[str, Column[MaintenanceStep]] = {
 
 
 @verb()
-def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False) -> Output:
+def maintain(
+    place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False, progress: Progress
+) -> Output:
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
-    Run it daily on an archive; in a repository it is safe alongside writers. It can be stopped at any moment
-    and started again; if there is nothing to do, it does nothing. In a plain Zarr store it only updates
-    replicas: use recode, optimize, consolidate and vacuum there.
+    Run it daily on an archive: it is safe alongside writers. It can be stopped at any moment and started
+    again; if there is nothing to do, it does nothing. In a plain Zarr store, use recode, optimize,
+    consolidate and vacuum.
 
     Example: intarsia maintain data/store
 
     Args:
         dry_run: Only list what there is to do.
     """
-    path = array.strip("/")
-    with progress_on_stderr("looking" if dry_run else "copying") as progress:
-        if place.repo is None:
-            steps = _refresh_replicas(place, path, dry_run, progress)
-        else:
-            steps = intarsia.maintain(
-                place.repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress
-            )
-    shown: list[str | Table] = [
-        Table.of(steps, MAINTAIN_COLUMNS),
-        f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}",
-    ]
-    if not steps and place.repo is not None:
-        shown = ["nothing to do: every array is as its policy asks, or has none"]
-    elif not steps:
-        shown = [
-            f"nothing to do: {place.store} is a plain Zarr store, where maintain only updates replicas, and "
-            "none needs it.",
-            "To encode regions again or join them there: intarsia recode, optimize, consolidate.",
-            "To remove what is left over: intarsia vacuum.",
-        ]
-    return Output(*shown, dry_run=dry_run, steps=steps)
-
-
-def _refresh_replicas(
-    place: BranchToChange, path: str, dry_run: bool, progress: Progress
-) -> tuple[MaintenanceStep, ...]:
-    """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
-    steps: list[MaintenanceStep] = []
-    for each in [path] if path else logical_arrays(place.zarr_store()):
-        made = intarsia.open(place.writable, each, mode="r" if dry_run else "r+")
-        due = [
-            MaintenanceStep(each.strip("/"), "replica", replica.layer, made.manifest.elements(box).bounds)
-            for replica in Policy.of(made._logical).replicas
-            for box in missing_boxes(made.manifest, replica, least=replica.after)
-        ]
-        if due and not dry_run:
-            made.refresh_replicas(progress=progress)
-        steps += due
-    return tuple(steps)
+    repo, path = place.repository("is not maintained step by step"), array.strip("/")
+    steps = intarsia.maintain(repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress)
+    done = f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}"
+    if not steps:
+        done = "nothing to do: every array is as its policy asks, or has none"
+    table = [Table.of(steps, MAINTAIN_COLUMNS)] if steps else []
+    return Output(*table, done, dry_run=dry_run, steps=steps)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import GAP, Result, Table, json_of, lay_out, plain, wrapped
+from intarsia.display import Result, Table, json_of, plain, table_text, terminal_table, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 
 TRACEBACK = "INTARSIA_TRACEBACK"
@@ -24,6 +24,9 @@ TRACEBACK = "INTARSIA_TRACEBACK"
 
 NAME = "intarsia: "
 """What an error message begins with."""
+
+MAX_LINE = 10_000
+"""The most characters of a line."""
 
 PATIENCE = 0.5
 """Seconds before a progress bar appears: anything shorter needs none."""
@@ -118,16 +121,8 @@ def print_error(error: BaseException, *, as_json: bool) -> Exit:
         document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
         sys.stderr.write(json.dumps({"error": document}) + "\n")
         return code
-    console = _console(sys.stderr)
-    width = console.width if console.is_terminal else None
-    lines = [
-        part
-        for line in "\n".join([f"{NAME}{message}", *notes]).split("\n")
-        for part in wrapped(plain(line, 2000), width)
-    ]
-    console.print(Text.assemble((NAME, "bold red"), lines[0].removeprefix(NAME)))
-    for line in lines[1:]:
-        console.print(Text(line))
+    for line in "\n".join([f"{NAME}{message}", *notes]).split("\n"):
+        print_line(line, sys.stderr)
     return code
 
 
@@ -159,34 +154,31 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def print_line(line: str) -> None:
+def print_line(line: str, stream: Any = None) -> None:
     """Print a line; characters that a terminal would obey are spelled out.
 
     On a terminal, sentences are wrapped between words; text that is laid out with spaces stays as it is.
     """
-    console = _console(sys.stdout)
-    width = console.width if console.is_terminal and "  " not in line else None
-    for part in wrapped(plain(line, 10_000), width):
-        console.print(Text(part))
+    console = _console(stream or sys.stdout)
+    width = console.width if console.is_terminal and "  " not in line.strip() else None
+    for part in wrapped(plain(line, MAX_LINE), width):
+        text = Text(part)
+        if stream is sys.stderr:
+            text.highlight_regex(f"^{NAME}", "bold red")
+        console.print(text)
 
 
 def show_table(table: Table) -> None:
     """Print a table, fitted to the terminal, or in complete lines if there is none."""
     console = _console(sys.stdout)
-    cells = [[plain(cell) for cell in row] for row in table.rows]
-    colours = {table.columns.index(name): each for name, each in table.colours.items()}
-    for line in lay_out(table.columns, cells, console.width if console.is_terminal else None):
-        text = Text()
-        row_style = "bold" if line.row in (-1, table.bold) else ""
-        for j, cell in enumerate(line.cells):
-            style = colours[j][line.row] if line.row >= 0 and j in colours else row_style
-            text.append(GAP if j else "").append(cell, style=style)
-        text.rstrip()
-        console.print(text)
+    if console.is_terminal:
+        console.print(terminal_table(table, console.width), soft_wrap=False)
+    else:
+        print(table_text(table.columns, table.rows))
 
 
 def progress_on_stderr(
-    what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
+    what: str, *, counted: bool, unit: Literal["steps", "bytes"]
 ) -> AbstractContextManager[Progress]:
     """A progress bar on the error stream, for anything that takes more than a moment; only on a terminal."""
     if not sys.stderr.isatty():

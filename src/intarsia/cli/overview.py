@@ -8,7 +8,7 @@ from typing import Any
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output
-from intarsia.cli.stores import LS_COLUMNS, VersionToRead
+from intarsia.cli.stores import LS_COLUMNS, VersionToRead, listed
 from intarsia.cli.verb import verb
 from intarsia.display import Table
 from intarsia.logical.hierarchy import logical_arrays
@@ -21,19 +21,8 @@ def ls(place: VersionToRead, path: args.AnyNode = "") -> Output:
 
     Example: intarsia ls data/store --tag v1
     """
-    nodes: list[Any] = place.array_nodes(path)
-    arrays = [
-        {
-            "path": each.path,
-            "kind": "logical" if isinstance(each.node, LogicalArray) else "plain",
-            "shape": each.node.shape,
-            "dtype": each.node.dtype,
-            "nbytes": each.node.nbytes,
-            "regions": len(each.node.manifest.regions) if isinstance(each.node, LogicalArray) else None,
-        }
-        for each in nodes
-    ]
-    table = Table.of(nodes, LS_COLUMNS) if nodes else f"{place.store} holds no array"
+    arrays = listed(place.array_nodes(path))
+    table = Table.of(arrays, LS_COLUMNS) if arrays else f"{place.store} holds no array"
     return Output(table, path=path.strip("/"), arrays=arrays)
 
 
@@ -57,8 +46,7 @@ def serve(
         chunks (N,N,…): Chunks of the served array, if PATH is an array.
         cors (ORIGIN): A web site whose pages may read it, in browsers; '*' for all. May be repeated.
     """
-    store, inside = place.zarr_store(), path.strip("/")
-    args.check_explicit(options, "none for fast zstd")
+    store, inside = place.resolved.store, path.strip("/")
     place.node(inside)  # raises an error that says what there is
     shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
     with _start(place, inside, port=port, **options) as server:

@@ -1,23 +1,21 @@
 """Commands that encode stored data again, or say how: `recode`, `advise`, `optimize`, `rewrite`, …"""
 
-import shlex
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
+from intarsia.codecs import parse_codecs
 from intarsia.display import Table, bounds_text, count_text, json_of, size_text
-from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
+from intarsia.errors import NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.box import element_bounds
+from intarsia.progress import Progress
 
 
 @verb(intarsia.recode)
@@ -39,12 +37,9 @@ def recode(
             "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
         )
     old = place.open(array)
-    with progress_on_stderr("recoding") as progress:
-        before = survey(old).total_stored
-        made, commit = place.call(
-            "recode", old.path, bounds, message=f"recode {old.path}", progress=progress, **options
-        )
-        after = survey(made).total_stored
+    before = survey(old).total_stored
+    made, commit = place.call("recode", old.path, bounds, **options)
+    after = survey(made).total_stored
     box = element_bounds(... if bounds is None else bounds, made.shape)
     return Output(
         f"recoded {bounds_text(box)} of {old.path or '/'}: the array stores {size_text(after)} now, "
@@ -78,33 +73,25 @@ def advise(
         bounds (A:B,…): Only this box of the array.
     """
     opened = place.readable(array)
-    with progress_on_stderr("trying encodings", counted=False):
-        advice = intarsia.advise(opened, objective, bounds=bounds)
-    options = {trial.name: args.codec_options(trial.codecs) for trial in advice.trials}
+    advice = intarsia.advise(opened, objective, bounds=bounds)
+    verb = "optimize STORE PATH" if isinstance(opened, LogicalArray) else "convert STORE NEW_STORE"
+    encodings = [
+        json_of(trial) | {"codecs": [codec.to_dict() for codec in parse_codecs(trial.codecs)]}
+        for trial in advice.trials
+    ]
     return Output(
         advice,
-        *_how_to_use(place.store, opened, bounds, options[advice.best.name]),
+        f"To use the best: intarsia {verb} --objective {objective}",
         path=opened.path,
         objective=objective,
-        encodings=[json_of(trial) | {"codecs": options[trial.name]} for trial in advice.trials],
+        encodings=encodings,
     )
 
 
-def _how_to_use(store: str, opened: Any, bounds: Any, codecs: list[str]) -> list[str]:
-    """The command that uses the best encoding, on a line of its own that is never wrapped."""
-    path = [shlex.quote(opened.path)] if opened.path else []
-    if isinstance(opened, LogicalArray):
-        command = ["recode", shlex.quote(store), *path]
-        if bounds is not None:
-            box = bounds_text(element_bounds(bounds, opened.shape)).strip("[]")
-            command += ["--bounds", shlex.quote(box)]
-    else:
-        command = ["convert", shlex.quote(store), "NEW_STORE", *(["--source-path", *path] if path else [])]
-    return ["To use it:", " ".join(["  intarsia", *command, *codecs])]
-
-
-@verb()
-def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Objective = "balanced") -> Output:
+@verb(unit="bytes")
+def optimize(
+    place: BranchToCommit, array: args.Array = "", *, objective: Objective = "balanced", progress: Progress
+) -> Output:
     """Recode every region for which another encoding is clearly better; same values, and one commit.
 
     With the objective size, no region gets larger. In a repository, older versions stay as they are.
@@ -115,10 +102,7 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Object
         objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
     """
     name = place.open(array).path
-    with (
-        place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
-        progress_on_stderr("optimizing", unit="bytes") as progress,
-    ):
+    with place.change_array(name, f"optimize {name} for {objective}") as (opened, change):
         changes: Any = opened.optimize(objective, progress=progress)
     saved = sum(change.saved for change in changes)
     how = "saved" if saved >= 0 else "more, for speed"
@@ -139,10 +123,7 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
     Example: intarsia consolidate data/store temperature
     """
     name = place.open(array).path
-    with (
-        place.change_array(name, f"consolidate {name}") as (opened, change),
-        progress_on_stderr("joining regions", counted=False),
-    ):
+    with place.change_array(name, f"consolidate {name}") as (opened, change):
         gone, left = opened.consolidate(), len(opened.manifest.regions)
     words = f"{count_text(gone, 'region')} joined to others, {left} left"
     if not gone:
@@ -152,7 +133,9 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
 
 
 @verb()
-def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller") -> Output:
+def rewrite(
+    place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller", progress: Progress
+) -> Output:
     """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
 
     It can be stopped at any moment and started again.
@@ -165,30 +148,21 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
             always_apply, never_apply.
     """
     path = array.strip("/")
-    with place.change(f"rewrite {array}") as change:
+    with place.change(f"rewrite {path}") as change:
         place.node(path)  # raises an error that says what there is
-        arrays, members = _arrays_that(
-            lambda fact: fact.conditional_codecs, change.store, path, "an array with a conditional codec"
-        )
-        if not arrays:
-            raise CodecConfigurationError(
-                f"cannot rewrite {path or '/'}: no member ({members} in all) has a conditional codec.\n"
-                "  To give them other codecs: intarsia recode"
-            )
-        results = _each(arrays, "rewriting", partial(intarsia.codecs.rewrite, decision=decision))
-    columns: dict[str, Any] = {
-        "Array": lambda done: done["path"] or "/",
-        "Rewritten": lambda done: f"{done['rewritten']:,} of {done['chunks']:,}",
-        "Stored before": lambda done: size_text(done["bytes_before"]),
-        "Stored": lambda done: size_text(done["bytes_after"]),
-    }
-    table = Table.of(results, columns)
-    return Output(table, decision=decision, arrays=results, snapshot_id=change.snapshot_id)
+        done = intarsia.codecs.rewrite(_array_to_change(change.store, path), decision, progress=progress)
+    said, commit = f"{path or '/'}: {done}", change.snapshot_id
+    return Output(said, path=path, decision=decision, **json_of(done), snapshot_id=commit)
 
 
 @verb()
 def compact(
-    place: ExistingStore, array: str = "", *, decision: str | None = None, any_filesystem: bool = False
+    place: ExistingStore,
+    array: str = "",
+    *,
+    decision: str | None = None,
+    any_filesystem: bool = False,
+    progress: Progress,
 ) -> Output:
     """Rewrite slotted shards without slots, shard by shard, while others go on writing.
 
@@ -209,14 +183,20 @@ def compact(
         )
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
+    node = _array_to_change(place.target, path)
+    named = {path: node} if isinstance(node, zarr.Array) else node.members
+    arrays = {name: member for name, member in named.items() if member.shards or member is node}
     if not arrays:
         raise SlotsUnsupportedError(
-            f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"
+            f"none of the {len(named)} members of {path or '/'} has shards: there are no slots to compact.\n"
             "  To store it in shards: intarsia recode STORE PATH --codec … --shards …"
         )
-    work = partial(intarsia.shards.compact, decision=decision, any_filesystem=any_filesystem)
-    results = _each(arrays, "compacting", work)
+    results = []
+    for name, each in arrays.items():
+        done = intarsia.shards.compact(
+            each, decision=decision, any_filesystem=any_filesystem, progress=progress
+        )
+        results.append({"path": name, **json_of(done)})
     columns: dict[str, Any] = {
         "Array": lambda done: done["path"] or "/",
         "Shards replaced": lambda done: f"{done['replaced']:,} of {done['shards']:,}",
@@ -226,33 +206,12 @@ def compact(
     return Output(Table.of(results, columns), arrays=results)
 
 
-type Arrays = list[tuple[str, zarr.Array[Any]]]
-"""Arrays and their paths."""
-
-
-def _each(arrays: Arrays, what: str, work: Callable[..., Any]) -> list[dict[str, Any]]:
-    """What was done to each of some arrays."""
-    results = []
-    for name, array in arrays:
-        with progress_on_stderr(f"{what} {name or '/'}") as progress:
-            results.append({"path": name, **json_of(work(array, progress=progress))})
-    return results
-
-
-def _arrays_that(
-    suit: Callable[[MemberMetadata], object], store: Any, path: str, what: str
-) -> tuple[Arrays, int]:
-    """The Zarr array at a path, or the suitable members of a logical array; and how many were checked.
-
-    `what` tells an error what should be there.
-    """
+def _array_to_change(store: Any, path: str) -> zarr.Array[Any] | LogicalArray:
+    """The plain or logical array at a path."""
     node = zarr.open(store, path=path, mode="r+", zarr_format=3)
     if isinstance(node, zarr.Array):
-        return [(path, node)], 1
+        return node
     try:
-        logical = intarsia.open(node, mode="r+")
+        return intarsia.open(node, mode="r+")
     except NotLogicalArrayError as error:
-        raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
-    facts = read_member_metadata(logical.group, logical.manifest)
-    names = [fact.name for fact in facts if suit(fact)]
-    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)
+        raise CommandError(f"{path or '/'} is a group: name an array in it") from error

@@ -2,88 +2,87 @@
 
 import os
 import re
-import shlex
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import icechunk
 import zarr
 from zarr.storage import ZipStore
 
 import intarsia
-from intarsia.cli.arguments import Allowed, Pairs
+from intarsia.cli.arguments import Allowed, Pairs, Snapshot
 from intarsia.cli.output import CommandError
-from intarsia.display import Column, first_rows, names_text, size_text
+from intarsia.display import Column, Table, names_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingArrayError, NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.node_copies import SourceNode, open_source, walk
-from intarsia.logical.hierarchy import is_plain_zarr
+from intarsia.logical.hierarchy import is_plain_zarr, not_logical
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
-from intarsia.versions.authorization import store_of
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_repository
-from intarsia.versions.version import Version, as_repository
+from intarsia.versions.version import ResolvedStore, Version, resolve_store
 
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
 """Text that consists of numbers, colons and brackets is hardly the name of an array."""
 
-EMPTY = "1CECHNKREP0F1RSTCMT0"
-"""The snapshot with which Icechunk begins every repository."""
+PUT_SOMETHING = "Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
 
-SEVERAL = 20
+MAX_NAMED = 20
 """This many arrays are named when one has to be chosen."""
 
-LOOKED_AT = 1000
-"""This many names in a directory are examined to say what it holds instead of a store."""
 
-SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
-"""The suffixes of files that `ingest` takes."""
+class ListedArray(NamedTuple):
+    """An array in the list of all arrays of a store."""
+
+    path: str
+    kind: Literal["logical", "plain"]
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    regions: int | None
 
 
-LS_COLUMNS: Mapping[str, Column[Any]] = {
+LS_COLUMNS: Mapping[str, Column[ListedArray]] = {
     "Array": lambda each: each.path or "/",
-    "Shape": lambda each: str(each.node.shape),
-    "Data type": lambda each: type_text(each.node.data_type),
-    "Size": lambda each: size_text(each.node.nbytes),
-    "Regions": lambda each: (
-        len(each.node.manifest.regions) if isinstance(each.node, LogicalArray) else "plain"
-    ),
+    "Shape": lambda each: str(each.shape),
+    "Data type": "dtype",
+    "Size": "nbytes",
+    "Regions": lambda each: each.kind if each.regions is None else each.regions,
 }
-"""The columns of a table of all arrays in a store."""
 
 
-def _listed(nodes: Sequence[SourceNode]) -> str:
-    """Arrays as a small table, for an error."""
-    blocks = first_rows(nodes, LS_COLUMNS, SEVERAL)
-    return "".join(f"\n    {line}" for block in blocks for line in str(block).split("\n"))
+def listed(nodes: Iterable[SourceNode]) -> list[ListedArray]:
+    """A line for each array."""
+    arrays = []
+    for path, node in nodes:
+        array: Any = node
+        regions = len(array.manifest.regions) if isinstance(array, LogicalArray) else None
+        kind: Any = "plain" if regions is None else "logical"
+        dtype = type_text(array.data_type)
+        arrays.append(ListedArray(path, kind, array.shape, dtype, array.nbytes, regions))
+    return arrays
 
 
 def expect_place(text: str) -> None:
-    """Refuse a pattern or a file as the name of a store: it was meant as a source."""
+    """Refuse a pattern, a file or a directory of other things as the name of a store."""
     if "://" in text:
         return
-    try:
-        check_name(os.path.expanduser(text))
-    except ValueError as error:
-        raise CommandError(
-            f"STORE: {str(error).split(chr(10))[0]}\n  Files come first, the store last"
-        ) from None
     path = Path(text).expanduser()
+    with usage_errors():
+        check_name(path)
     if path.is_file() and not zipfile.is_zipfile(path):
         raise CommandError(f"STORE: {text} is a file, and a store is a directory. Files come before it")
-    others = _names_in(path) if path.is_dir() and not _is_store(path) else []
-    if others and not lock_file(path).exists():  # of a repository that is being made
+    is_new = not path.is_dir() or lock_file(path).exists()  # or just being made
+    if not is_new and not _is_store(path) and any(path.iterdir()):
         raise CommandError(
-            f"STORE: {text} holds other things ({_some(others)}) but no store: a new one needs its own "
-            "directory"
+            f"STORE: {text} holds other things but no store: a new one needs its own directory"
         )
 
 
@@ -91,55 +90,27 @@ def _is_store(path: Path) -> bool:
     return is_repository(path) or is_plain_zarr(path) or (path.is_file() and zipfile.is_zipfile(path))
 
 
-def _names_in(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in islice(entries, LOOKED_AT))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-
-
 def expect_store(text: str) -> None:
-    """Refuse a local path without a store, and say what is there instead and what to do."""
+    """Refuse a local path without a store."""
     path = Path(text).expanduser()
     if not path.exists():
         raise FileNotFoundError(f"there is nothing at {text}")
-    if _is_store(path):
-        return
-    names = [path.name] if path.is_file() else _names_in(path)
-    stores = [] if path.is_file() else [name for name in names if _is_store(path / name)]
-    files = [name for name in names if name.lower().endswith(SOURCES)]
-    what, hint = "it is a file of another kind", ""
-    if stores:
-        what, hint = f"it is a directory that holds {_some(stores)}", f"Name one: {path / stores[0]}"
-    elif files:
-        pattern = text if path.is_file() else str(path / f"*{Path(files[0]).suffix}")
-        what = "it is a file" if path.is_file() else f"it is a directory of files ({_some(files)})"
-        along = " --concat-dim NAME" if len(files) == 1 else ""  # with several, coordinates tell
-        hint = f"To open such files as arrays: intarsia ingest {shlex.quote(pattern)} NEW_STORE{along}"
-    elif names and path.is_dir():
-        what = f"it is a directory that holds other things ({_some(names)})"
-    elif not names:
-        what = "the directory is empty"
-        hint = "intarsia create, ingest and convert put something there"
-    raise NotLogicalArrayError(
-        f"there is no Zarr or Icechunk store at {text}: {what}" + (f".\n  {hint}" if hint else "")
-    )
+    if not _is_store(path):
+        raise NotLogicalArrayError(
+            f"there is no Zarr or Icechunk store at {text}, but other things or none.\n"
+            "  To open files as arrays: intarsia ingest"
+        )
 
 
 @contextmanager
-def _taken_for_usage() -> Iterator[None]:
+def usage_errors() -> Iterator[None]:
     """A URL that is none, or an option that such a place does not take, is a mistake on the command line."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
-        raise CommandError(str(error)) from error
-
-
-VERSIONS = "--branch, --tag, --snapshot and --as-of"
+        raise CommandError(str(error.args[0])) from error
 
 
 @dataclass(frozen=True)
@@ -159,17 +130,25 @@ class ExistingStore:
 
     store: str
     storage_option: Pairs = None
-    allow: Allowed = None
+    authorize: Allowed = None
 
     @cached_property
+    def resolved(self) -> ResolvedStore:
+        """The version that is meant, for reading, and the repository that it is of."""
+        source: Any = self.store
+        with usage_errors():
+            if self.storage_option:
+                source = intarsia.open_repository(source, storage_options=self.storage_option)
+            elif "://" not in source:
+                expect_store(source)
+                source = os.path.expanduser(source)
+                source = ZipStore(source, mode="r", read_only=True) if os.path.isfile(source) else source
+            return resolve_store(source, self.version, self.authorize)
+
+    @property
     def repo(self) -> icechunk.Repository | None:
         """The repository; None for plain Zarr."""
-        repo = self._existing_repository(self.allow)
-        if self.allow and repo is None:
-            raise CommandError(
-                f"--allow is for repositories that refer to other files; {self.store} is plain Zarr"
-            )
-        return repo
+        return self.resolved.repo
 
     def repository(self, what: str = "has no versions") -> icechunk.Repository:
         """The repository; an error for plain Zarr, which lacks `what` a repository has."""
@@ -179,24 +158,10 @@ class ExistingStore:
             )
         return self.repo
 
-    def _existing_repository(self, allow: Any) -> icechunk.Repository | None:
-        if self.storage_option:
-            return self._open_repository(authorize=allow)
-        is_url = "://" in self.store
-        with _taken_for_usage():
-            repo = as_repository(self.store if is_url else os.path.expanduser(self.store), allow)
-        if repo is None and not is_url:
-            expect_store(self.store)
-        return repo
-
-    def _open_repository(self, **settings: Any) -> icechunk.Repository:
-        with _taken_for_usage():
-            return intarsia.open_repository(self.store, storage_options=self.storage_option or {}, **settings)
-
     @property
     def version(self) -> Version:
         """The version that is meant."""
-        return Version(*(getattr(self, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
+        return Version(*(getattr(self, name, None) for name in ("branch", "tag", "snapshot_id", "as_of")))
 
     @property
     def branch_name(self) -> str:
@@ -204,146 +169,70 @@ class ExistingStore:
         return self.version.branch or "main"
 
     @property
-    def plain(self) -> Any:
-        """A store without versions, in a form for zarr."""
-        if "://" in self.store:
-            return self.store
-        path = os.path.expanduser(self.store)
-        return ZipStore(path, mode="r", read_only=True) if os.path.isfile(path) else path
-
-    @property
-    def writable(self) -> Any:
-        """The same, if it can be written to."""
-        store = self.plain
-        if isinstance(store, ZipStore):
-            raise ReadOnlyError(f"{self.store} is a zip file, which can only be read: unpack it to change it")
-        return store
-
-    def zarr_store(self) -> Any:
-        """The zarr store of the version, for reading."""
+    def target(self) -> Any:
+        """What functions of the library that write there take as `store`."""
         if self.repo is not None:
-            session = self.session()
-            if session.snapshot_id == EMPTY:
-                raise NotLogicalArrayError(
-                    f"{self.store} is an empty repository: nothing has been committed to it yet.\n"
-                    "  intarsia create, ingest and convert put something there"
-                )
-            return store_of(session, self.repo)
-        if self.version.is_explicit:
-            raise CommandError(
-                f"{self.store} is a plain Zarr store, which has no versions: {VERSIONS} need an Icechunk "
-                "repository"
-            )
-        return self.plain
-
-    def session(self) -> icechunk.Session:
-        """The version of a repository, for reading."""
-        assert self.repo is not None
-        try:
-            self.version.check()
-        except TypeError:
-            raise CommandError(
-                "give only one of --branch, --tag and --snapshot; only --branch can be combined with --as-of"
-            ) from None
-        except ValueError as error:
-            raise CommandError(f"--as-of: {error}") from error
-        return self.version.session(self.repo)
+            return self.repo
+        if isinstance(self.resolved.store, ZipStore):
+            raise ReadOnlyError(f"{self.store} is a zip file, which can only be read: unpack it to change it")
+        return self.resolved.store
 
     def at_version(self) -> tuple[Any, dict[str, Any]]:
         """The store, and the arguments that tell a function of the library which version is meant."""
-        store = self.zarr_store()
-        return (store, {}) if self.repo is None else (self.repo, {"snapshot_id": self.session().snapshot_id})
+        found = self.resolved
+        return (found.store, {}) if found.repo is None else (found.repo, {"snapshot_id": found.snapshot_id})
 
     def node(self, path: str) -> LogicalArray | Reader | zarr.Group:
         """What is at a path; if there is nothing, an error that names the existing arrays."""
         name = path.strip("/")
         try:
-            return open_source(self.zarr_store(), name)
+            return open_source(self.resolved.store, name)
         except MissingArrayError as error:
             known = [each.path or "/" for each in self.array_nodes()] if name else []
-            if not known:
+            if known:
+                words = f"there is no array {name!r} in {self.store}: {names_text(name, known)}"
+            elif self.repo is not None:
+                words = f"there is no array in {self.store}.\n  {PUT_SOMETHING}"
+            else:
                 raise
-            raise NotLogicalArrayError(
-                f"there is no array {name!r} in {self.store}: {names_text(name, known)}"
-            ) from error
+            raise NotLogicalArrayError(words) from error
 
     def array_nodes(self, path: str = "") -> list[SourceNode]:
         """Every array at and below a path, logical or plain."""
-        node = open_source(self.zarr_store(), path.strip("/"))
-        return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
+        nodes = walk(self.node(path), path.strip("/"))
+        return [each for each in nodes if not isinstance(each.node, zarr.Group)]
 
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
-        node = self.node(path)
-        return self._only_array(path, (LogicalArray, Reader)) if isinstance(node, zarr.Group) else node
+        array: LogicalArray | Reader = self._array(path, (LogicalArray, Reader))
+        return array
 
     def open(self, path: str) -> LogicalArray:
         """A logical array for reading; if there is only one, it needs no path."""
-        node = self.node(path)
-        if isinstance(node, Reader):
-            raise NotLogicalArrayError(
-                f"{path.strip('/') or self.store} is a plain Zarr array, not a logical one.\n"
-                "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
-            )
-        return self._only_array(path, (LogicalArray,)) if isinstance(node, zarr.Group) else node
+        array: LogicalArray = self._array(path, (LogicalArray,))
+        return array
 
-    def _only_array(self, path: str, kinds: tuple[type, ...]) -> Any:
-        """The only array in a group; if there are none or several, an error that says what there is."""
-        nodes, where = self.array_nodes(path), f"{self.store} {path.strip('/')}".strip()
+    def _array(self, path: str, kinds: tuple[type, ...]) -> Any:
+        """The array at a path, or the only one in the group there."""
+        node = self.node(path)
+        nodes = self.array_nodes(path) if isinstance(node, zarr.Group) else [SourceNode(path, node)]
         arrays = [each for each in nodes if isinstance(each.node, kinds)]
         if len(arrays) == 1:
             return arrays[0].node
+        where = f"{self.store} {path.strip('/')}".strip()
         if arrays:
-            raise CommandError(f"{where} holds {len(arrays)} arrays; say which as PATH:{_listed(arrays)}")
+            table = str(Table.of(listed(arrays[:MAX_NAMED]), LS_COLUMNS)).replace("\n", "\n    ")
+            raise CommandError(f"{where} holds {len(arrays)} arrays; say which as PATH:\n    {table}")
         if nodes:
-            raise NotLogicalArrayError(
-                f"{where} holds no logical array, only plain Zarr:{_listed(nodes)}\n"
-                "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
-            )
-        raise NotLogicalArrayError(
-            f"there is no logical array in {where}.\n"
-            "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
-        )
+            raise not_logical(self.resolved.store, nodes[0].path, "")
+        raise NotLogicalArrayError(f"there is no array in {where}.\n  {PUT_SOMETHING}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
         """With only one array, a selection may take the place of the path: `read STORE '0, 0:3'`."""
         if selection or not SELECTION.fullmatch(path):
             return path, selection
-        nodes = self.array_nodes()
-        is_path = any(each.path == path.strip("/") for each in nodes)
-        return (path, selection) if is_path or len(nodes) != 1 else (nodes[0].path, path)
-
-    @contextmanager
-    def change(self, message: str) -> Iterator[Any]:
-        """A `store` to write to; in a repository, a transaction, with the `snapshot_id` of its commit."""
-        if self.repo is None:
-            self.zarr_store()  # refuses what such a store does not have
-            yield SimpleNamespace(store=self.writable, snapshot_id=None)
-            return
-        words = getattr(self, "message", None) or message
-        with intarsia.transaction(self.repo, branch=self.branch_name, message=words) as transaction:
-            yield transaction
-
-    @contextmanager
-    def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
-        """A logical array to change, and what `change` yields."""
-        with self.change(message) as change:
-            yield intarsia.open(change.store, path, mode="r+"), change
-
-    def call(
-        self, name: str, path: str, *arguments: Any, message: str, **options: Any
-    ) -> tuple[LogicalArray, str | None]:
-        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere.
-
-        Returns the array and the snapshot of the commit.
-        """
-        if self.repo is None:
-            with self.change_array(path, message) as (array, _):
-                getattr(array, name)(*arguments, **options)
-                return array, None
-        options |= {"branch": self.branch_name, "message": getattr(self, "message", None) or message}
-        commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
-        return self.open(path), commit
+        names = [each.path for each in self.array_nodes()]
+        return (path, "") if len(names) != 1 or path.strip("/") in names else (names[0], path)
 
 
 @dataclass(frozen=True)
@@ -367,6 +256,39 @@ class BranchToCommit(BranchToChange):
 
     message: str | None = None
 
+    @property
+    def commit(self) -> dict[str, Any]:
+        """What a function of the library is told about the commit."""
+        return {"branch": self.branch_name, "message": self.message}
+
+    @contextmanager
+    def change(self, message: str) -> Iterator[Any]:
+        """A `store` to write to; in a repository, a transaction, with the `snapshot_id` of its commit."""
+        if self.repo is None:
+            yield SimpleNamespace(store=self.target, snapshot_id=None)
+            return
+        words = self.message or message
+        with intarsia.transaction(self.repo, branch=self.branch_name, message=words) as transaction:
+            yield transaction
+
+    @contextmanager
+    def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
+        """A logical array to change, and what `change` yields."""
+        with self.change(message) as change:
+            yield intarsia.open(change.store, path, mode="r+"), change
+
+    def call(self, name: str, path: str, *arguments: Any, **options: Any) -> tuple[LogicalArray, str | None]:
+        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere.
+
+        Returns the array and the snapshot of the commit.
+        """
+        if self.repo is None:
+            array = intarsia.open(self.target, path, mode="r+")
+            getattr(array, name)(*arguments, **options)
+            return array, None
+        commit = getattr(intarsia, name)(self.repo, path, *arguments, **self.commit, **options)
+        return intarsia.open(self.repo, path, snapshot_id=commit), commit
+
 
 @dataclass(frozen=True)
 class VersionToRead(ExistingStore):
@@ -381,7 +303,7 @@ class VersionToRead(ExistingStore):
 
     branch: str | None = None
     tag: str | None = None
-    snapshot: str | None = None
+    snapshot_id: Snapshot = None
     as_of: str | None = None
 
 
@@ -389,13 +311,15 @@ class VersionToRead(ExistingStore):
 class NewStore(BranchToCommit):
     """A store that is made if there is none."""
 
-    allow: None = field(default=None, init=False)
+    authorize: None = field(default=None, init=False)
 
     @cached_property
-    def repo(self) -> icechunk.Repository | None:
-        """The repository, which may be new; None for plain Zarr."""
+    def resolved(self) -> ResolvedStore:
+        """The store, which may be new."""
         expect_place(self.store)
         path = Path(self.store).expanduser()
         if "://" not in self.store and path.exists() and any(path.iterdir()):
-            return self._existing_repository(None)
-        return self._open_repository(create=True)
+            return super().resolved
+        with usage_errors():
+            repo = intarsia.open_repository(self.store, create=True, storage_options=self.storage_option)
+        return ResolvedStore(None, repo)

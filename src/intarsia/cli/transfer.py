@@ -6,7 +6,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
 from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
@@ -22,14 +22,8 @@ def _expect_source(source: str) -> None:
         expect_store(source)
 
 
-def _target(place: BranchToCommit) -> Any:
-    return place.writable if place.repo is None else place.repo
-
-
-@verb(intarsia.convert)
-def convert(
-    source: str, place: NewStore, path: args.NewPath = "", *, source_path: str = "", **options: Any
-) -> Output:
+@verb(intarsia.convert, unit="bytes")
+def convert(source: str, place: NewStore, path: args.NewPath = "", **options: Any) -> Output:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
     Without --codec, encodings are tried on samples, and the best for the objective is used. If there is no
@@ -44,20 +38,8 @@ def convert(
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
     _expect_source(source)
-    with (
-        remove_new_store_on_failure(place.store),
-        progress_on_stderr("converting", unit="bytes") as progress,
-    ):
-        made = intarsia.convert(
-            source,
-            _target(place),
-            path,
-            source_path=source_path,
-            branch=place.branch_name,
-            message=place.message,
-            progress=progress,
-            **options,
-        )
+    with remove_new_store_on_failure(place.store):
+        made = intarsia.convert(source, place.target, path, **place.commit, **options)
     arrays = {made.path: made} if isinstance(made, LogicalArray) else made
     lines, listed = [], []
     for name, array in arrays.items():
@@ -98,10 +80,7 @@ def adopt(
     """
     _expect_source(source)
     name = array.strip("/")
-    place.zarr_store()  # refuses what such a store does not have
-    options |= {"branch": place.branch_name, "message": place.message}
-    with progress_on_stderr("adopting", counted=False):
-        made = intarsia.adopt(_target(place), name, source, bounds, **options)
+    made = intarsia.adopt(place.target, name, source, bounds, **place.commit, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
         f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}",
@@ -114,7 +93,7 @@ def adopt(
     )
 
 
-@verb(intarsia.export, without=["source_path"])
+@verb(intarsia.export, without=["source_path"], unit="bytes")
 def export(
     place: VersionToRead,
     target: str,
@@ -137,15 +116,13 @@ def export(
         overwrite: Replace what is there.
     """
     expect_place(target)
-    args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    (source, version), is_virtual = place.at_version(), options.get("to") == "virtual"
+    source, version = place.at_version()
     options |= version
-    if is_virtual:
+    if options.get("to") == "virtual":
         place.repository("refers to no source files")
-    with progress_on_stderr("exporting", unit="steps" if is_virtual else "bytes") as progress:
-        made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
+    made = intarsia.export(source, target, target_path, source_path=path, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     return Output(

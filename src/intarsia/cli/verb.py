@@ -9,13 +9,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import icechunk
 import typer
 
 from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, syntax_of
-from intarsia.cli.output import Exit, Output, print_error
+from intarsia.cli.output import Exit, Output, print_error, progress_on_stderr
 from intarsia.errors import spell_arguments
 from intarsia.versions.repository import translate_error
 
@@ -54,7 +54,11 @@ class Option:
 
 
 def verb(
-    calls: Callable[..., Any] | None = None, *, without: Iterable[str] = (), **syntaxes: OptionSyntax
+    calls: Callable[..., Any] | None = None,
+    *,
+    without: Iterable[str] = (),
+    unit: Literal["steps", "bytes"] = "steps",
+    **syntaxes: OptionSyntax,
 ) -> Callable[[Callable[..., Output | Iterator[Output]]], Callable[..., None]]:
     """Make a function a command. It returns what is printed, or yields it part by part.
 
@@ -64,12 +68,15 @@ def verb(
     fields. If the function takes `**options`, the keyword-only parameters of the function that it `calls`
     are options too, with its docstring, except those `without` which it is called; an option that was left
     out is not passed on. `syntaxes` are for parameters that are written in an unusual way. Every command
-    has `--json`.
+    has `--json`, and a bar if it takes long; a `progress` parameter of one of the two functions counts its
+    steps, of this `unit`.
     """
 
     def decorate(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
         own = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        own.pop("progress", None)
+        counted = any("progress" in inspect.signature(each).parameters for each in (function, calls) if each)
         text, entries = read_docstring(function.__doc__ or "")
         groups = {name: _group_options(p.annotation) for name, p in own.items() if is_dataclass(p.annotation)}
         options = [
@@ -97,7 +104,9 @@ def verb(
             code: int = Exit.OK
             try:
                 with spell_arguments(lambda name, value: named[name].text(value) if name in named else None):
-                    printed = function(**arguments(texts))
+                    values = arguments(texts)
+                    with progress_on_stderr(function.__name__, counted=counted, unit=unit) as progress:
+                        printed = function(**values, **({"progress": progress} if counted else {}))
                     for output in [printed] if isinstance(printed, Output) else printed:
                         output.print(as_json=as_json, **more)
                         code = output.code

@@ -5,15 +5,15 @@ from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, progress_on_stderr
+from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text
-from intarsia.errors import NotLogicalArrayError, VersionNotFoundError
+from intarsia.display import MAX_SHOWN_ROWS, first_rows
+from intarsia.errors import NotLogicalArrayError
 from intarsia.versions.history import history
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explain_errors
-from intarsia.versions.version import Version, find_snapshot
+from intarsia.versions.version import find_snapshot
 
 
 @verb()
@@ -26,10 +26,9 @@ def log(place: VersionToRead, array: args.Array = "", *, limit: args.Count = Non
         limit (-n N): Show only the newest ones.
     """
     repo = place.repository("keeps no history")
-    tip = place.session().snapshot_id
+    tip = place.resolved.snapshot_id
     path = array.strip("/") or place.open(array).path
-    with progress_on_stderr("comparing versions", counted=False):
-        entries = history(repo, path, snapshot_id=tip, limit=limit)
+    entries = history(repo, path, snapshot_id=tip, limit=limit)
     if not entries:
         place.node(path)  # raises an error that says what there is
     return Output(entries or f"no commit changed {path or '/'}", path=path, commits=entries)
@@ -50,10 +49,9 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         raise CommandError(
             "give the later version only once: as AFTER, or with --branch, --tag, --snapshot or --as-of"
         )
-    later = after or place.session().snapshot_id
+    later = after or place.resolved.snapshot_id
     path = array.strip("/")
-    with progress_on_stderr("comparing versions", counted=False):
-        change = intarsia.diff(repo, path, before, later)
+    change = intarsia.diff(repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
     return Output(change, path=path, before=before, after=later, change=change)
@@ -72,8 +70,7 @@ def restore(place: BranchToCommit, array: args.OneArray, version: str) -> Output
     """
     repo, path = place.repository("keeps no versions"), array.strip("/")
     words = place.message or f"restore {path} to {version}"
-    with progress_on_stderr("restoring", counted=False):
-        commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
+    commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
     return Output(f"{path} is as it was in {version}", path=path, version=version, snapshot_id=commit)
 
 
@@ -102,9 +99,6 @@ def branch(place: ExistingStore, name: str = "", version: str = "", *, delete: b
         version (VERSION): A snapshot's id, a tag, a branch or a time; the tip of main if left out.
         delete: Remove it; its snapshot stays.
     """
-    place.repository()  # refuses a store that has none
-    if delete and name == "main":
-        raise CommandError("the branch main cannot be removed")
     return _refs(place, "branch", "branches", name, version, delete)
 
 
@@ -112,7 +106,7 @@ def _refs(place: ExistingStore, kind: str, kinds: str, name: str, version: str, 
     """List tags or branches, or create or delete one."""
     repo = place.repository()
     lookup = getattr(repo, f"lookup_{kind}")
-    with explain_errors(place.store):
+    with explain_errors(repo):
         known = sorted(getattr(repo, f"list_{kinds}")())
         if not name:
             refs = [{"name": each, "snapshot_id": lookup(each)} for each in known]
@@ -120,17 +114,9 @@ def _refs(place: ExistingStore, kind: str, kinds: str, name: str, version: str, 
             shown = first_rows(refs, columns, MAX_SHOWN_ROWS) if refs else [f"{place.store} has no {kinds}"]
             document: Any = {kinds: refs}
             return Output(*shown, **document)
-        if delete and name not in known:
-            raise VersionNotFoundError(f"{place.store} has no {kind} {name!r}: {names_text(name, known)}")
         if not delete and name in known:
-            why = ": tags do not move" if kind == "tag" else ""
-            raise CommandError(f"there is already a {kind} {name!r}{why}; choose another name")
-        snapshot = (
-            lookup(name) if delete
-            else find_snapshot(repo, version) if version
-            else repo.lookup_branch("main")
-        )  # fmt: skip
-        Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
+            raise CommandError(f"there is already a {kind} {name!r}; choose another name")
+        snapshot = lookup(name) if delete else find_snapshot(repo, version or "main")
         with commit_lock(repo):
             if delete:
                 getattr(repo, f"delete_{kind}")(name)

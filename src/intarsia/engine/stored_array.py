@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.display import fitted, place_text
+from intarsia.display import place_text
 from intarsia.engine.accessors import LazyComputing
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig
 from intarsia.engine.request import Mode, Request, lazy_view, parse_selection
@@ -414,7 +414,7 @@ class StoredArray(LazyComputing):
 
     def __repr__(self) -> str:
         place = place_text(self._handle.store_path)
-        return fitted(f"<{type(self).__name__} {place} {self._repr_fields()}>")
+        return f"<{type(self).__name__} {place} {self._repr_fields()}>"
 
     def _repr_fields(self) -> str:
         return f"shape={self.shape} dtype={type_text(self.data_type)}"

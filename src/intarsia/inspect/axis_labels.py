@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,26 +10,11 @@ import numpy as np
 
 from intarsia.display import plain
 from intarsia.engine.reader import Reader
+from intarsia.extras import import_extra
 from intarsia.inspect.sample import FAILURES, split_nulls
 from intarsia.logical.hierarchy import is_any_array, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
-
-SINCE = re.compile(
-    r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"
-)
-ZONE = re.compile(r"\s*(Z|UTC|GMT|[+-]00?:?00)$")
-"""Ways to say that a time is in UTC."""
-
-SECONDS = {
-    "day": 86_400, "d": 86_400, "hour": 3_600, "hr": 3_600, "h": 3_600, "minute": 60, "min": 60,
-    "second": 1, "sec": 1, "s": 1, "millisecond": 1e-3, "microsecond": 1e-6,
-}  # fmt: skip
-CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-"""The calendars in which NumPy counts. In others, a number is shown with its unit."""
-
-MAX_TIME = 1e17
-"""In microseconds: three thousand years, beyond which numbers say more than dates."""
 
 LONGEST = 80
 """The most characters of a label."""
@@ -84,13 +68,15 @@ class AxisLabels:
     def units(self) -> str:
         """The unit of its numbers; empty if it has none, and if labels are dates."""
         units = self.coordinate.attrs.get("units")
-        return plain(units, LONGEST) if isinstance(units, str) and not SINCE.match(units) else ""
+        return plain(units, LONGEST) if isinstance(units, str) and not _since(units) else ""
 
     @property
     def are_dates(self) -> bool:
         """Whether its labels are dates."""
-        attributes = dict(self.coordinate.attrs)
-        return _dates(np.zeros(1, dtype=self.coordinate.dtype), attributes) is not None
+        if not _since(self.coordinate.attrs.get("units")):
+            return self.coordinate.dtype.kind == "M"
+        first = np.zeros(1, dtype=self.coordinate.dtype)
+        return bool(_decoded(first, dict(self.coordinate.attrs)).dtype.kind == "M")
 
     def at(self, places: Sequence[int]) -> list[str]:
         """Labels for positions on the axis."""
@@ -111,41 +97,30 @@ def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
     (['0.1'], ['null'])
     """
     values, null = split_nulls(values)
-    values = np.atleast_1d(_scaled(values, attributes))
-    dates = _dates(values, attributes)
-    if dates is None:
-        words = [_text(value) for value in values]
-    else:
-        texts = np.datetime_as_string(dates, unit="auto").tolist()
+    values = _decoded(np.atleast_1d(values), attributes)
+    if values.dtype.kind == "M":
+        texts = np.datetime_as_string(values, unit="auto").tolist()
         words = [text if text == "NaT" else text.replace("T", " ") for text in texts]
+    else:
+        words = [_text(value) for value in values]
     return ["null" if no else word for no, word in zip(np.atleast_1d(null).tolist(), words, strict=True)]
 
 
-def _scaled(values: Any, attributes: dict[str, Any]) -> Any:
-    """The meaning of packed coordinates, as xarray writes them."""
-    scale, offset = attributes.get("scale_factor"), attributes.get("add_offset")
-    if values.dtype.kind not in "iuf" or not all(isinstance(n, int | float | None) for n in (scale, offset)):
-        return values
-    values = values if scale is None else values * scale
-    return values if offset is None else values + offset
+def _since(units: object) -> bool:
+    """Whether numbers in these units are times."""
+    return isinstance(units, str) and " since " in units
 
 
-def _dates(values: Any, attributes: dict[str, Any]) -> Any:
-    if values.dtype.kind == "M":
+def _decoded(values: Any, attributes: dict[str, Any]) -> Any:
+    """What packed coordinates and times mean, by xarray; without it, the numbers."""
+    if not (_since(attributes.get("units")) or {"scale_factor", "add_offset"} & attributes.keys()):
         return values
-    units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
-    since = SINCE.match(units) if isinstance(units, str) and values.dtype.kind in "iuf" else None
-    if since is None or calendar not in CALENDARS:
-        return None
     try:
-        start = np.datetime64(ZONE.sub("", since[2].strip()).replace(" ", "T", 1)[:26], "us")
-        counts = np.where(np.isfinite(values), values, 0) * (SECONDS[since[1]] * 1e6)
-        if np.abs(counts).max(initial=0) > MAX_TIME:
-            return None
-        dates = start + counts.round().astype(np.int64).astype("m8[us]")
-    except (ValueError, OverflowError):
-        return None
-    return np.where(np.isfinite(values), dates, np.datetime64("NaT", "us"))
+        xr = import_extra("xarray", "xarray")
+        variable = xr.Variable(("x",), values, attributes)
+        return xr.conventions.decode_cf_variable("x", variable, decode_timedelta=False).values
+    except FAILURES:  # attributes may say anything
+        return values
 
 
 def _text(value: Any) -> str:

@@ -102,24 +102,19 @@ def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.
     pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
     parts = [drawing.frame(pane)]
     for cell in cells:
-        colour, words = HEAT[heat_colour(cell.ratio)], markup(heat_cell_text(survey, cell))
-        parts.append(drawing.rect(*pane.box(cell), colour, ' class="region"', words))
+        colour = HEAT[heat_colour(cell.ratio)]
+        words = (
+            f"{drawing.cell_bounds(survey, cell, pane.axes)} Chunks {cell.chunks}, "
+            f"Size {size_text(round(cell.nbytes))}, Stored {size_text(round(cell.stored))}, "
+            f"Ratio {ratio_text(round(cell.nbytes), round(cell.stored))}"
+        )
+        parts.append(drawing.rect(*pane.box(cell), colour, ' class="region"', markup(words)))
     parts.extend(drawing.draw_axes(survey, pane, cells))
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}"
     width, height = drawing.LEFT + max_width + drawing.RIGHT, pane.y + pane.height + 36
     return drawing.svg(width, height, about, parts)
-
-
-def heat_cell_text(survey: Survey, cell: HeatCell) -> str:
-    """A cell in words."""
-    where = drawing.cell_bounds(survey, cell, drawing.plane_axes(survey.manifest.shape))
-    return (
-        f"{where} Chunks {cell.chunks}, Size {size_text(round(cell.nbytes))}, "
-        f"Stored {size_text(round(cell.stored))}, "
-        f"Ratio {ratio_text(round(cell.nbytes), round(cell.stored))}"
-    )
 
 
 def heat_scale() -> list[tuple[str, str]]:

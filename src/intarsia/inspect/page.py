@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,9 +55,9 @@ from intarsia.inspect.drawing import (
     svg_text,
     swatch,
 )
-from intarsia.inspect.heat_map import draw_heat, heat_cell_text, heat_cells, heat_scale
+from intarsia.inspect.heat_map import draw_heat, heat_cells, heat_scale
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.region_map import draw_map, layers_html, legend_table, region_table
+from intarsia.inspect.region_map import draw_map, hover_lines, layers_html, legend_table, region_table
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import MemberMetadata
@@ -245,9 +246,6 @@ def _heat(survey: Survey) -> str:
         f'<li><span style="background:{colour}"></span>{markup(meaning)}</li>'
         for colour, meaning in heat_scale()
     )
-    extremes = sorted(cells, key=lambda cell: cell.ratio)
-    ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
-    rows = [(heat_cell_text(survey, cell),) for cell in ends]
     picture = for_both_sizes(partial(draw_heat, survey, cells))
     return "".join(
         [
@@ -256,7 +254,6 @@ def _heat(survey: Survey) -> str:
             "chunks behind others, several share a cell.</p>",
             explorable(picture, "Ratio per chunk"),
             f'<ul class="scale">{scale}</ul>',
-            details("Smallest and largest ratios", table_html(("Cells",), rows, kind="heat")),
         ]
     )
 
@@ -273,6 +270,9 @@ def _check(report: ArrayReport) -> str:
         f'<ul class="problems">{items}</ul>{rest}'
     )
 
+
+EDGED = ' class="region" stroke="var(--page)" stroke-width=".5"'
+"""The attributes of a piece that the page names under the pointer."""
 
 MASK_ROWS, MASK_COLUMNS = 40, 64
 MASK_WIDTH = 360.0
@@ -325,11 +325,10 @@ def _draw_masks(member: str, masks: Masks, kinds: Sequence[tuple[int, str, str]]
     shape, index = masks.shape, np.argwhere(~np.ma.getmaskarray(masks))
     having = [masks.compressed() == mask for mask, _, _ in kinds]
     pane = panes(shape, max_width=MASK_WIDTH)[0]
-    line = ' class="region" stroke="var(--page)" stroke-width=".5"'
     parts = []
     for start, stop, _, sums in bin_plane(shape, index, index + 1, having, (MASK_ROWS, MASK_COLUMNS)):
         _, colour, words = kinds[int(sums.argmax())]
-        parts.append(rect(*pane.box(Rectangle(start, stop)), colour, line, markup(words)))
+        parts.append(rect(*pane.box(Rectangle(start, stop)), colour, EDGED, markup(words)))
     about = f"Grid of the chunks of {member}, coloured by the codecs that were applied"
     picture = svg(LEFT + pane.width + RIGHT, pane.y + pane.height + 8, about, parts)
     return explorable(picture, "Masks per chunk")
@@ -372,42 +371,43 @@ BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
 
 def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> str:
     """The variables of one dataset, side by side along the dimension that grows from file to file."""
-    encodings = {name: _encodings(survey) for name, survey in surveys.items()}
-    names = _ranked(surveys, encodings)
-    rank = {words: i for i, words in enumerate(names)}
-    # The colour is that of the codecs, as on the maps below; chunks and packings have shades of it.
-    places = dict.fromkeys(names, 0)
+    places: dict[str, int] = {}
+    counts, sizes = Counter[str](), Counter[str]()
+    words = {name: _encodings(survey) for name, survey in surveys.items()}
     for name, survey in surveys.items():
-        places |= dict(zip(encodings[name], survey.group.tolist(), strict=True))
-    before: list[int] = []
-    colours = {}
-    for words, place in places.items():
-        colours[words] = shade(COLOURS[place], before.count(place))
-        before.append(place)
-    fills = list(colours.values())
+        for encoding, place, nbytes in zip(words[name], survey.group, survey.nbytes, strict=True):
+            places[encoding] = int(place)
+            counts[encoding] += 1
+            sizes[encoding] += int(nbytes)
+    labels = sorted(places, key=lambda encoding: (-sizes[encoding], encoding))
+    # The colour is that of the codecs, as on the maps below; chunks and packings have shades of it.
+    rank, like = {each: i for i, each in enumerate(labels)}, [places[each] for each in labels]
+    fills = [shade(COLOURS[place], like[:i].count(place)) for i, place in enumerate(like)]
 
     def draw(plane: float) -> str:
         bars_width = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
         parts: list[str] = []
         every: list[Cell] = []
         for i, (name, survey) in enumerate(surveys.items()):
-            axes, shape = (_axis(survey, dim),), survey.manifest.shape
+            shape = survey.manifest.shape
+            axes = ((survey.manifest.dimension_names or ()).index(dim),)
             pane = Pane(NAMES, TOP + i * (BAR + GAP), bars_width, BAR, axes, shape)
-            group = np.array([rank[words] for words in encodings[name]])
-            cells = project(shape, survey.start, survey.stop, group, axes, MAX_CELLS)
+            group = np.array([rank[encoding] for encoding in words[name]])
+            seen = replace(survey, group=group, labels=tuple(labels))
+            cells = project(shape, seen.start, seen.stop, seen.group, axes, MAX_CELLS)
             parts.append(svg_text(NAMES - 8, pane.y + BAR - 5, name, "ink", "end", longest=20))
-            parts += _bar(pane, name, dim, survey, cells, fills)
+            for cell in cells:
+                title = markup("\n".join([name, *hover_lines(seen, cell, axes)]), 1000)
+                for encoding, part in share_boxes(pane.box(cell), cell.shares, layered=True):
+                    parts.append(rect(*part, fills[encoding], EDGED, title))
             every += cells
         parts += draw_axes(survey, pane, every)
         about = f"Encodings along {dim}, one bar for each of {count_text(len(surveys), 'variable')}"
         return svg(NAMES + bars_width + RIGHT, pane.y + BAR + 36, about, parts)
 
-    legend: list[tuple[str, str]] = [
-        (swatch(colours[words], words), f"{count:,}") for words, count in names.items()
-    ]
-    if len(legend) > MAX_ENTRIES:
-        left = sum(list(names.values())[MAX_ENTRIES:])
-        legend = [*legend[:MAX_ENTRIES], (f"{len(legend) - MAX_ENTRIES} others", f"{left:,}")]
+    legend = [(swatch(fill, each), f"{counts[each]:,}") for fill, each in zip(fills, labels, strict=True)]
+    left = sum(counts[encoding] for encoding in labels[MAX_ENTRIES:])
+    others = [(f"{len(labels) - MAX_ENTRIES} others", f"{left:,}")] if left else []
     title = f" of <code>{markup(path)}</code>" if path else ""
     return "".join(
         [
@@ -415,63 +415,20 @@ def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> st
             '<p class="soft">Where the encoding of the files changes. Where several files lie in one '
             "place, each has its share of the bar.</p>",
             explorable(for_both_sizes(draw), "Encodings by variable"),
-            table_html(("Encoding", "Regions"), legend, kind="encodings"),
+            table_html(("Encoding", "Regions"), [*legend[:MAX_ENTRIES], *others], kind="encodings"),
             "</section>",
         ]
     )
 
 
-def _bar(
-    pane: Pane, name: str, dim: str, survey: Survey, cells: Iterable[Cell], fills: Sequence[str]
-) -> Iterator[str]:
-    """What one variable is made of from left to right."""
-    for cell in cells:
-        x, y, width, height = pane.box(cell)
-        title = markup(_words_of_cell(name, dim, survey, cell), 1000)
-        whole = max(1.0, sum(share for _, share in cell.shares))
-        shares = [(encoding, share / whole) for encoding, share in cell.shares]
-        box = x, y, max(0.8, width - 0.5), height
-        for encoding, part in share_boxes(box, shares, layered=True):
-            yield rect(*part, fills[encoding], ' class="region"', title)
-
-
-def _words_of_cell(name: str, dim: str, survey: Survey, cell: Cell) -> str:
-    """What there is to know about some steps of a variable."""
-    rows = [survey.row(i) for i in cell.regions[:50].tolist()]
-    packings = list(dict.fromkeys(row.packing for row in rows if row.packing))
-    members = dict.fromkeys(survey.manifest.regions.member[cell.regions].tolist())
-    kinds = list(dict.fromkeys(_words(survey.facts[member]) for member in members))
-    lines = [f"{name}, {dim} {cell.start[0]} to {cell.stop[0] - 1}", *kinds[:4]]
-    if packings:
-        more = f" and {len(packings) - 1} more" if len(packings) > 1 else ""
-        lines.append(f"Packing {packings[0]}{more}")
-    return "\n".join(lines)
-
-
-def _words(fact: MemberMetadata) -> str:
-    """The encoding of a member, in the words that a dry run uses for runs."""
-    codecs = fact.label if fact.problem else source_codecs_text(fact.codecs)
-    return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"
-
-
 def _encodings(survey: Survey) -> list[str]:
-    """How every region is encoded, in words."""
-    table = survey.manifest.regions
-    of_member = [_words(fact) for fact in survey.facts]
-    packed = (table.packing != NONE).tolist()
-    pairs = zip(table.member.tolist(), packed, strict=True)
-    return [of_member[member] + (", packed" if is_packed else "") for member, is_packed in pairs]
-
-
-def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> dict[str, int]:
-    """The encodings, those that hold most first, and how many regions have each."""
-    weight: dict[str, float] = {}
-    count: dict[str, int] = {}
-    for name, survey in rows.items():
-        for words, nbytes in zip(encodings[name], survey.nbytes.tolist(), strict=True):
-            weight[words] = weight.get(words, 0.0) + nbytes
-            count[words] = count.get(words, 0) + 1
-    return {words: count[words] for words in sorted(weight, key=lambda words: (-weight[words], words))}
+    """How every region is encoded, in the words that a dry run uses for runs."""
+    table, of_member = survey.manifest.regions, []
+    for fact in survey.facts:
+        codecs = fact.label if fact.problem else source_codecs_text(fact.codecs)
+        of_member.append(f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}")
+    pairs = zip(table.member.tolist(), table.packing.tolist(), strict=True)
+    return [of_member[member] + (", packed" if packing != NONE else "") for member, packing in pairs]
 
 
 def encodings_sections(store: object, surveys: Mapping[str, Survey]) -> Iterator[str]:
@@ -493,7 +450,3 @@ def encodings_sections(store: object, surveys: Mapping[str, Survey]) -> Iterator
             }
             if along:
                 yield _encodings_section(parent, dim, along)
-
-
-def _axis(survey: Survey, dim: str) -> int:
-    return (survey.manifest.dimension_names or ()).index(dim)

@@ -29,8 +29,8 @@ from intarsia.inspect.survey import (
     UNMEASURED,
     Pipeline,
     Survey,
-    share_labels,
     survey,
+    survey_layers,
 )
 from intarsia.logical.logical_array import LogicalArray
 
@@ -85,7 +85,7 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    layers = share_labels([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
+    layers = survey_layers(array, MAX_REQUESTS)
     now = layers[0]
     return "".join(
         [

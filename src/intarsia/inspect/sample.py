@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -92,44 +93,44 @@ class Sample:
 
 def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
     """Sample some elements of an array; `spans` has one entry per axis."""
-    _check(array.shape, spans)
-    coarser, thinned = 1, list(spans)
+    ranges = [range(span, span + 1) if isinstance(span, int) else span for span in spans]
+    _check(array.shape, ranges)
+    coarser, thinned = 1, ranges
     while _costs_too_much(array, thinned):
         coarser *= 2
-        thinned = [span if isinstance(span, int) else span[::coarser] for span in spans]
-    shape = tuple(len(span) for span in thinned if not isinstance(span, int))
+        thinned = [span[::coarser] for span in ranges]
+    shape = tuple(map(len, thinned))
     reading = _Reading(array, np.zeros(shape, _number_type(array.dtype)), np.zeros(shape, np.uint8))
     if prod(shape):
-        reading.read(thinned, (slice(None),) * len(shape))
+        reading.read(thinned, [slice(0, size) for size in shape])
         _mark_holes(array, thinned, reading.status)
     values, status = reading.values, reading.status
-    whole = tuple(len(span) for span in spans if not isinstance(span, int))
     if coarser > 1:
-        values, status = (_repeat(each, coarser, whole) for each in (values, status))
-    return Sample(values, status, coarser, reading.problem)
+        values, status = (_repeat(each, coarser, tuple(map(len, ranges))) for each in (values, status))
+    kept = tuple(len(span) for span in spans if not isinstance(span, int))
+    return Sample(values.reshape(kept), status.reshape(kept), coarser, reading.problem)
 
 
-def _check(shape: tuple[int, ...], spans: Sequence[Span]) -> None:
-    if len(spans) != len(shape):
-        raise BoundsError(f"{len(spans)} spans for an array of {len(shape)} axes")
-    for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
-        ends = (span,) if isinstance(span, int) else (span[0], span[-1]) if span else ()
-        if any(not 0 <= end < size for end in ends) or (isinstance(span, range) and span.step < 1):
+def _check(shape: tuple[int, ...], ranges: Sequence[range]) -> None:
+    if len(ranges) != len(shape):
+        raise BoundsError(f"{len(ranges)} spans for an array of {len(shape)} axes")
+    for axis, (span, size) in enumerate(zip(ranges, shape, strict=True)):
+        if span.step < 1 or (span and not 0 <= span[0] <= span[-1] < size):
             raise BoundsError(f"{span} lies outside axis {axis}, which has {size} places")
-    most = prod(len(span) for span in spans if not isinstance(span, int))
+    most = prod(map(len, ranges))
     if most > MAX_SAMPLES:
         raise BoundsError(f"{most:,} elements are more than one answer may hold: {MAX_SAMPLES:,}")
 
 
-def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
-    return tuple(span if isinstance(span, int) else slice(span.start, span.stop, span.step) for span in spans)
+def _selection(ranges: Sequence[range]) -> tuple[slice, ...]:
+    return tuple(slice(span.start, span.stop, span.step) for span in ranges)
 
 
-def _costs_too_much(array: StoredArray, spans: Sequence[Span]) -> bool:
+def _costs_too_much(array: StoredArray, ranges: Sequence[range]) -> bool:
     """Whether a read would decode more than is allowed; a single chunk is always allowed."""
     chunks = nbytes = 0
     try:
-        parts = explain(array, _selection(spans)).parts
+        parts = explain(array, _selection(ranges)).parts
     except FAILURES:  # a member that is gone: the read will find out
         return False
     for part in parts:
@@ -150,51 +151,43 @@ class _Reading:
         self._array, self._tries, self._began = array, 0, time.monotonic()
         self.values, self.status, self.problem = values, status, ""
 
-    def read(self, spans: Sequence[Span], where: tuple[slice, ...]) -> None:
-        """Read `spans` into a part of the result."""
+    def read(self, ranges: Sequence[range], where: Sequence[slice]) -> None:
+        """Read `ranges` into a part of the result."""
         self._tries += 1
         try:
-            values = self._array[_selection(spans)]
+            values = self._array[_selection(ranges)]
         except FAILURES as error:
             if not self.problem:
                 self.problem = str(error) or type(error).__name__
                 LOG.debug("a sample cannot be read: %s", self.problem)
             late = self._tries >= MAX_TRIES or time.monotonic() - self._began > MAX_SECONDS
-            halves = [] if late else self._halves(spans, where)
+            halves = [] if late else list(self._halves(ranges, where))
             if not halves:
-                self.status[where] = DAMAGED
+                self.status[tuple(where)] = DAMAGED
             for part, place in halves:
                 self.read(part, place)
             return
         numbers, null = numbers_of(values)
-        self.values[where] = numbers
-        self.status[where] = np.where(null, NULL, VALUE)
+        self.values[tuple(where)] = numbers
+        self.status[tuple(where)] = np.where(null, NULL, VALUE)
 
     def _halves(
-        self, spans: Sequence[Span], where: tuple[slice, ...]
-    ) -> list[tuple[list[Span], tuple[slice, ...]]]:
+        self, ranges: Sequence[range], where: Sequence[slice]
+    ) -> Iterator[tuple[list[range], list[slice]]]:
         """Two parts, with about as many chunks each; none if everything is in one chunk."""
-        axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
-        counts = [
-            min(len(span), span[-1] // n - span[0] // n + 1)  # chunks that it touches
-            for span, n in zip(spans, self._chunks, strict=True)
-            if not isinstance(span, int)
-        ]
-        if not counts or max(counts) < 2:
-            return []
-        nth = counts.index(max(counts))
-        axis = axes[nth]
-        span, size = spans[axis], self._chunks[axis]
-        assert isinstance(span, range)
-        edge = (span[0] // size + span[-1] // size + 1) // 2 * size
-        at = -(-(edge - span[0]) // span.step)  # the first index at or after the edge
-        begin = where[nth].indices(self.values.shape[nth])[0]
-        halves = []
+        ends = [(span[0] // n, span[-1] // n) for span, n in zip(ranges, self._chunks, strict=True)]
+        counts = [min(len(span), b - a + 1) for span, (a, b) in zip(ranges, ends, strict=True)]
+        if max(counts, default=0) < 2:
+            return
+        axis = counts.index(max(counts))
+        span, begin = ranges[axis], where[axis].start
+        at = bisect_left(span, (sum(ends[axis]) + 1) // 2 * self._chunks[axis])
         for part, offset in ((span[:at], begin), (span[at:], begin + at)):
-            own = list(where)
-            own[nth] = slice(offset, offset + len(part))
-            halves.append(([part if i == axis else each for i, each in enumerate(spans)], tuple(own)))
-        return halves
+            place = slice(offset, offset + len(part))
+            yield (
+                [part if i == axis else each for i, each in enumerate(ranges)],
+                [place if i == axis else each for i, each in enumerate(where)],
+            )
 
 
 def split_nulls(values: Any) -> tuple[Any, Any]:
@@ -233,21 +226,19 @@ def _number_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
     return np.float32 if small else np.float64
 
 
-def _mark_holes(array: StoredArray, spans: Sequence[Span], status: Any) -> None:
+def _mark_holes(array: StoredArray, ranges: Sequence[range], status: Any) -> None:
     """Mark what no region covers."""
     manifest = array.manifest
-    ranges = [range(span, span + 1) if isinstance(span, int) else span for span in spans]
     box = Box.of((span[0], span[-1] + 1) for span in ranges)
-    covered = np.zeros(tuple(map(len, ranges)), dtype=bool)
+    covered = np.zeros(status.shape, dtype=bool)
     for row in manifest.regions.touching(manifest.cells(box)).tolist():
-        region = manifest.elements(manifest.regions.row(row).box)
-        covered[
-            tuple(
-                slice(max(0, -(-(a - span[0]) // span.step)), max(0, -(-(b - span[0]) // span.step)))
-                for (a, b), span in zip(region.bounds, ranges, strict=True)
-            )
-        ] = True
-    status[~covered.reshape(status.shape) & (status != DAMAGED)] = HOLE
+        bounds = manifest.elements(manifest.regions.row(row).box).bounds
+        inside = (
+            slice(bisect_left(span, a), bisect_left(span, b))
+            for (a, b), span in zip(bounds, ranges, strict=True)
+        )
+        covered[tuple(inside)] = True
+    status[~covered & (status != DAMAGED)] = HOLE
 
 
 def _repeat(values: Any, coarser: int, shape: tuple[int, ...]) -> Any:

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
 import ipaddress
 import logging
 import os
 import socket
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
 import zarr
 from zarr.storage import LocalStore
 
 from intarsia.codecs import CodecLike
+from intarsia.codecs.base import codec_list
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import import_extra
-from intarsia.inspect.viewer import Viewer, ViewerData
+from intarsia.inspect.viewer import Viewer
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.versions.locking import directory_of
 from intarsia.versions.repository import describe
-from intarsia.versions.version import ResolvedStore, Version, resolve_store
+from intarsia.versions.version import Version, resolve_store
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from zarr_http_server import BackgroundServer
+else:
+    BackgroundServer = Any  # the command line looks at the annotations of `serve`
 
 
 LOG = logging.getLogger("uvicorn.error")
@@ -43,43 +43,6 @@ LOG = logging.getLogger("uvicorn.error")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
 """What programs on a machine call that machine."""
-
-
-class Server:
-    """A running server, made by `intarsia.serve`; leaving a `with` block stops it.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "t", shape=(4,), chunks=(2,), dtype="u1")
-    >>> with intarsia.serve(array, port=0) as server:
-    ...     server.url.startswith("http://127.0.0.1:")
-    True
-    """
-
-    def __init__(self, running: BackgroundServer) -> None:
-        self._running = running
-
-    @property
-    def url(self) -> str:
-        """The address."""
-        return str(self._running.url)
-
-    def wait(self) -> None:
-        """Serve until Ctrl-C."""
-        with self, contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-
-    def shutdown(self) -> None:
-        """Stop serving."""
-        self._running.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-
-    def __repr__(self) -> str:
-        return f"Server({self.url!r})"
 
 
 def serve(
@@ -95,13 +58,13 @@ def serve(
     tag: str | None = None,
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
-) -> Server:
+) -> BackgroundServer:
     """Serve arrays over HTTP from a thread of this process, each as one ordinary Zarr array.
 
     `with intarsia.serve(store) as server:` serves during the block, at `server.url`. Without `with`, as in a
-    notebook, `server.shutdown()` ends it. `intarsia.serve(store).wait()` serves until Ctrl-C. A browser finds
-    a page at the address to look at the arrays, their regions and, in a repository, their earlier versions.
-    This needs the extra `serve`.
+    notebook, `server.shutdown()` ends it. `intarsia serve STORE` serves until Ctrl-C. A browser finds a page
+    at the address to look at the arrays, their regions and, in a repository, their earlier versions. This
+    needs the extra `serve`.
 
     Browsers let no page of another site read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
@@ -130,11 +93,15 @@ def serve(
     resolved = resolve_store(
         store.group if isinstance(store, LogicalArray) else store, Version(branch, tag, snapshot_id, as_of)
     )
-    _check_access(resolved.store, path)
-    directory = _directory(resolved)
+    listed = None if codecs is None else codec_list(codecs)
+    view = view_store(resolved.store, path, listed, chunks, consolidated=True)
+    place = view.place
+    check_access(place.store, _members(place.store, place.path))  # refused at once, and not to every client
+    directory = place.store.root if isinstance(place.store, LocalStore) else None
+    if resolved.repo is not None:
+        directory = directory_of(resolved.repo)
     if directory is not None:
         refuse_links_out(directory)
-    view = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [site.rstrip("/") for site in sites]  # as browsers spell them
     zarr.open(view, mode="r")  # what cannot be shown is an error now, not for every client
@@ -142,8 +109,8 @@ def serve(
     title = os.fspath(store) if isinstance(store, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    data = ViewerData(view.place.store, view.place.path, resolved.repo, resolved.snapshot_id, title)
-    app.router.routes[:0] = Viewer(data, is_open=bool(origins)).routes()
+    where = place.store, place.path, resolved.repo, resolved.snapshot_id
+    app.router.routes[:0] = Viewer(*where, title, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _failure_response)
     app.add_middleware(_Totals, store=view)
@@ -155,14 +122,8 @@ def serve(
     _check_free(host, port)
     # The program does other things meanwhile: its logging is left alone, and only failures are reported.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
-    return Server(http.serve_background(app, host=host, port=port, uvicorn_options=quiet))
-
-
-def _check_access(place: Any, path: str) -> None:
-    """Refuse at once what would be refused to every client: files that the repository may not read."""
-    if isinstance(place, zarr.Group):
-        place, path = place.store, f"{place.path}/{path}"
-    check_access(place, _members(place, path.strip("/")))
+    server: BackgroundServer = http.serve_background(app, host=host, port=port, uvicorn_options=quiet)
+    return server
 
 
 def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
@@ -170,20 +131,6 @@ def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
     for name in logical_arrays(store, path):
         array = open_array(store, name)
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
-
-
-def _directory(resolved: ResolvedStore) -> Path | None:
-    """The directory on this machine that is served; None if it is something else."""
-    if resolved.repo is not None:
-        return directory_of(resolved.repo)
-    store: Any = resolved.store
-    store = getattr(store, "store", store)  # of a group
-    if isinstance(store, LocalStore):
-        return store.root
-    if not isinstance(store, str | os.PathLike):
-        return None
-    text = os.fspath(store).removeprefix("file://")
-    return Path(text) if os.path.isdir(text) else None
 
 
 def _is_loopback(host: str) -> bool:
@@ -226,16 +173,10 @@ def _failure_response(request: Request, error: Exception) -> Response:
 
 def _check_free(host: str, port: int | Literal["auto"]) -> None:
     """Complain about an address that cannot be used, in the thread of the caller."""
-    number = 0 if port == "auto" else port
-    if not 0 <= number < 1 << 16:
-        raise ValueError(f"port {port}: ports have numbers from 0 to 65535")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
+        with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        why = f"cannot listen at {host}: {error.strerror}"
-        if error.errno == errno.EADDRINUSE:
-            why = f"port {port} of {host} is in use; choose another one, or none for any free port"
-        raise OSError(error.errno, why) from error
+            probe.bind((host, 0 if port == "auto" else port))
+    except (OSError, OverflowError) as error:
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen at port {port} of {host}: {error}") from error

@@ -72,9 +72,6 @@ class RegionRow:
     """The first and last (excluded) element on every axis."""
 
     codecs: str
-    """The names of the codecs."""
-
-    pipeline: str
     """The codecs with the settings that distinguish them."""
 
     chunks: tuple[int, ...]
@@ -114,7 +111,7 @@ class RegionRow:
     @property
     def codecs_and_problem(self) -> str:
         """The codecs, and what is wrong with the member, if anything is."""
-        return f"{self.pipeline} ({self.problem})" if self.problem else self.pipeline
+        return f"{self.codecs} ({self.problem})" if self.problem else self.codecs
 
 
 REGION_COLUMNS: Mapping[str, Column[RegionRow]] = {
@@ -288,7 +285,6 @@ class Survey:
         bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
         return RegionRow(
             bounds,
-            fact.names,
             fact.label,
             fact.chunks,
             int(np.prod(self.stop[i] - self.start[i])) * self.itemsize,
@@ -329,6 +325,11 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     return replace(_survey(array.group, array.manifest.only(layer), most_requests), layer=layer)
 
 
+def survey_layers(array: LogicalArray, most_requests: int | None = None) -> list[Survey]:
+    """Surveys of all layers of an array, with the same colours."""
+    return share_labels([survey(array, most_requests, layer) for layer in array.manifest.layers])
+
+
 def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) -> Survey:
     facts = read_member_metadata(group, manifest)
     start, stop = manifest.region_bounds()
@@ -345,7 +346,7 @@ def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) ->
 
 def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str | Table]:
     """What an array is, and how much each codec pipeline stores; `layers` if they were surveyed already."""
-    now, *replicas = layers or [survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers]
+    now, *replicas = layers or survey_layers(array, MAX_REQUESTS)
     fields = dict(array.info.fields) | dict(now.totals())
     for seen in replicas:
         sizes = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"

@@ -1,4 +1,4 @@
-"""The page to look at data, and its server side: `ViewerData` has the content, `Viewer` the HTTP.
+"""The page to look at data, and its server side.
 
 The server decodes. So a page of a few files shows every data type and codec, a hundred million elements are
 not sent to draw one pixel, and damage comes with a reason. Answers are bounded. Names and texts in them are
@@ -12,12 +12,13 @@ import errno
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
 from math import prod
+from mimetypes import MimeTypes
 from typing import TYPE_CHECKING, Any
 
 import icechunk
@@ -38,7 +39,7 @@ from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.sample import FAILURES, Span, sample
-from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, survey
+from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
@@ -64,17 +65,61 @@ MAX_VERSIONS = 200
 MAX_RECTANGLES = 4_000
 """More regions than this cannot be seen in one picture: the largest ones are drawn."""
 
-MAX_MEASURED = 1_000_000
-"""For arrays with more logical chunks than this, stored sizes would take too long."""
-
 MAX_LABELS = 256
 MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
 
 
+PREFIX = "__view__"
+"""Everything that belongs to the page is below this. The Zarr specification reserves such names."""
+
+AT_ONCE = 4
+"""Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""The headers of every answer to the page: it loads and runs only what is served here."""
+
+QUESTIONS = ("arrays", "array", "versions", "labels", "place", "regions", "values")
+"""The questions of the page; methods with these names answer them."""
+
+INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
+
+
+class Query:
+    """What the page asks about: an array at a `path`, in the version `at`, and places in it.
+
+    >>> Query({"path": "a", "index": "3,-1"}).numbers("index")
+    [3, -1]
+    """
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = parameters
+        self.path, self.at, self.take = (parameters.get(name, "") for name in ("path", "at", "take"))
+
+    def numbers(self, name: str) -> list[int]:
+        """The whole numbers in a parameter."""
+        text = self._parameters.get(name, "")
+        return [_integer(part) for part in text.split(",")] if text else []
+
+
 @dataclass(frozen=True, eq=False)
-class ViewerData:
-    """The arrays below `root` of a store; for a repository, also as they were in earlier versions."""
+class Viewer:
+    """Answers the page about the arrays below `root` of a store, in a repository also about earlier versions.
+
+    >>> [route.path for route in Viewer({}, "").routes()][:2]
+    ['/', '/__view__/arrays']
+    """
 
     store: Any
     """The version that is served."""
@@ -91,11 +136,13 @@ class ViewerData:
     title: str = ""
     """A title for people."""
 
-    _small: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(128, lambda _: 1))
-    """The last things that were opened, and answers that stay the same."""
+    is_open: bool = False
+    """Whether pages of other sites may ask, too."""
 
-    _large: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(8, lambda _: 1))
-    """The last surveys, and tables of chunks."""
+    _limits: dict[bool, asyncio.Semaphore] = field(default_factory=dict)
+
+    _kept: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(16, lambda _: 1))
+    """The last things that were opened or surveyed, of versions that do not change."""
 
     # Where things are
 
@@ -106,12 +153,10 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             raise VersionNotFoundError("there are no versions here")
-        known = self._small.get_or_make(
-            "ancestry", lambda: {s.id for s in repo.ancestry(snapshot_id=self.snapshot_id)}
-        )
-        if at not in known:
+        ancestry = partial(repo.ancestry, snapshot_id=self.snapshot_id)
+        if at not in self._kept.get_or_make("ancestry", lambda: {snapshot.id for snapshot in ancestry()}):
             raise VersionNotFoundError("no version that is served")
-        return self._small.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
+        return self._kept.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
 
     def _inside(self, path: str) -> str:
         """A path of the page as a path of the store; it never leaves the root."""
@@ -122,19 +167,25 @@ class ViewerData:
 
     def _once(self, store: Any, name: Hashable, make: Callable[[], Any]) -> Any:
         """The result of `make`, which is made once if the store cannot change."""
-        return self._small.get_or_make(name, make) if is_immutable(store) else make()
+        return self._kept.get_or_make(name, make) if is_immutable(store) else make()
 
-    def open(self, path: str, at: str = "") -> Any:
-        """The array at a path in a version; opened once if it cannot change."""
-        store, inside = self._store_at(at), self._inside(path)
-        return self._once(store, ("open", at, inside), partial(open_any_array, store, inside))
+    def _open(self, query: Query) -> Any:
+        """An array in a version; opened once if it cannot change."""
+        store, inside = self._store_at(query.at), self._inside(query.path)
+        return self._once(store, ("open", query.at, inside), partial(open_any_array, store, inside))
 
     # What there is
 
-    def arrays(self, at: str = "") -> dict[str, Any]:
-        """All arrays, by path."""
-        arrays = list(islice(self._walk(self._store_at(at)), MAX_ARRAYS))
-        return {"title": plain(self.title), "arrays": arrays, "snapshot": self.snapshot_id}
+    def arrays(self, query: Query) -> dict[str, Any]:
+        """All arrays, by path; and how the page draws."""
+        return {
+            "title": plain(self.title),
+            "arrays": list(islice(self._walk(self._store_at(query.at)), MAX_ARRAYS)),
+            "snapshot": self.snapshot_id,
+            "maps": {name: colours.split() for name, colours in COLOUR_MAPS.items()},
+            "colours": list(COLOURS),
+            "letters": LETTERS,
+        }
 
     def _walk(self, store: Any) -> Iterator[dict[str, Any]]:
         """A few facts about every array; for a logical array that cannot be opened, that it is damaged."""
@@ -149,14 +200,14 @@ class ViewerData:
                     LOG.error("%s: %s", node.path, error)
                     yield entry | {"shape": [], "dtype": "?", "damaged": True}
 
-    def about(self, path: str, at: str = "") -> dict[str, Any]:
+    def array(self, query: Query) -> dict[str, Any]:
         """What an array is."""
-        array = self.open(path, at)
+        array = self._open(query)
         logical = isinstance(array, LogicalArray)
         attributes = {key: value for key, value in array.attrs.items() if isinstance(key, str)}
         axes = []
         for axis, (name, size) in enumerate(zip(_names(array), array.shape, strict=True)):
-            labels = self._labels(path, at, axis)
+            labels = self._labels(query, axis)
             axes.append(
                 {
                     "name": plain(name or f"axis {axis}", 60),
@@ -169,7 +220,7 @@ class ViewerData:
         names = [attributes.get(name) for name in ("long_name", "standard_name")]
         units = attributes.get("units")
         return {
-            "path": path,
+            "path": query.path,
             "shape": list(array.shape),
             "dtype": type_text(array.data_type),
             "kind": _kind(array.dtype),
@@ -188,21 +239,20 @@ class ViewerData:
             ],
         }
 
-    def _labels(self, path: str, at: str, axis: int) -> AxisLabels | None:
-        array, store = self.open(path, at), self._store_at(at)
-        where = store, self._inside(path), _names(array)[axis], array.shape[axis]
-        labels: AxisLabels | None = self._once(
-            store, ("labels", at, path, axis), partial(AxisLabels.beside, *where)
-        )
+    def _labels(self, query: Query, axis: int) -> AxisLabels | None:
+        array, store = self._open(query), self._store_at(query.at)
+        where = store, self._inside(query.path), _names(array)[axis], array.shape[axis]
+        name = ("labels", query.at, query.path, axis)
+        labels: AxisLabels | None = self._once(store, name, partial(AxisLabels.beside, *where))
         return labels
 
-    def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
+    def labels(self, query: Query) -> dict[str, Any]:
         """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
-        array = self.open(path, at)
+        array, (axis,), places = self._open(query), query.numbers("axis"), query.numbers("places")
         if not 0 <= axis < array.ndim or len(places) > MAX_LABELS:
             raise BoundsError(f"at most {MAX_LABELS} places of one of {array.ndim} axes")
         inside = [place for place in places if 0 <= place < array.shape[axis]]
-        labels = self._labels(path, at, axis)
+        labels = self._labels(query, axis)
         try:
             texts = labels.at(inside) if labels is not None else []
         except FAILURES:
@@ -211,10 +261,9 @@ class ViewerData:
 
     # Values
 
-    def place(self, path: str, at: str, index: Sequence[int]) -> dict[str, Any]:
+    def place(self, query: Query) -> dict[str, Any]:
         """One element: its value, its region, and the stored chunk that holds it."""
-        array = self.open(path, at)
-        point = tuple(index)
+        array, point = self._open(query), tuple(query.numbers("index"))
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
             raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
         answer: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
@@ -241,7 +290,7 @@ class ViewerData:
         answer["chunks"] = (
             list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
         )
-        answer["chunk"] = self._chunk(at, member, place)
+        answer["chunk"] = self._chunk(query.at, member, place)
         try:
             answer["value"] = texts_of(array[point], dict(array.attrs))[0]
         except FAILURES:
@@ -260,7 +309,8 @@ class ViewerData:
                     "file": plain(key),
                     "nbytes": size_text(sync(store.getsize(key))),
                 }
-            table = self._table(at, store, member)
+            make = partial(chunk_table, store, member.path, member.ndim)
+            table: ChunkTable = self._once(store, ("chunks", at, member.path), make)
         except FileNotFoundError:
             return None
         except FAILURES:
@@ -279,31 +329,19 @@ class ViewerData:
             "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
         }
 
-    def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> ChunkTable:
-        make = partial(chunk_table, store, member.path, member.ndim)
-        return self._large.get_or_make((at, member.path), make) if is_immutable(store) else make()
-
     # Regions and versions
 
-    def regions(
-        self, path: str, at: str, axes: Sequence[int], index: Sequence[int], layer: int = 0
-    ) -> dict[str, Any]:
+    def regions(self, query: Query) -> dict[str, Any]:
         """The regions of a layer that a plane cuts, as rectangles in it; the plane extends along `axes`
         through `index`."""
-        array = self.open(path, at)
+        array, axes, index = self._open(query), query.numbers("axes"), query.numbers("index")
+        layer = sum(query.numbers("layer"))
         if not isinstance(array, LogicalArray):
             return {"pipelines": [], "rectangles": [], "left_out": 0}
-        if (
-            len(index) != array.ndim
-            or len(set(axes)) != len(axes)
-            or any(not 0 <= a < array.ndim for a in axes)
-        ):
+        if len(index) != array.ndim or len({*axes} & {*range(array.ndim)}) != len(axes):
             raise BoundsError(f"axes {tuple(axes)} and index {tuple(index)} of {array.ndim} axes")
-        if layer not in array.manifest.layers:
-            raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
-        name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
-        most = MAX_REQUESTS if prod(array.manifest.lattice) <= MAX_MEASURED else 0
-        seen = self._large.get_or_make(name, lambda: survey(array, most, layer))
+        name = ("survey", query.at, query.path, layer, array.generation, array.manifest.members[:1])
+        seen: Survey = self._kept.get_or_make(name, partial(survey, array, MAX_REQUESTS, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
@@ -323,14 +361,13 @@ class ViewerData:
             "left_out": total - len(rows),
         }
 
-    def versions(self, path: str) -> dict[str, Any]:
+    def versions(self, query: Query) -> dict[str, Any]:
         """The versions of a logical array that led to the served one, oldest first."""
         repo = self.repo
         if repo is None:
             return {"versions": []}
-        versions: dict[str, Any] = self._small.get_or_make(
-            ("versions", path), lambda: self._history(repo, self._inside(path))
-        )
+        make = partial(self._history, repo, self._inside(query.path))
+        versions: dict[str, Any] = self._kept.get_or_make(("versions", query.path), make)
         return versions
 
     def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
@@ -354,6 +391,74 @@ class ViewerData:
             )
         return {"versions": versions}
 
+    def values(self, query: Query) -> tuple[bytes, dict[str, str]]:
+        """Values, then one byte for each that says what it is; the headers give their number and type."""
+        array = self._open(query)
+        seen = sample(array, _spans(query.take, array.shape))
+        if seen.problem:
+            LOG.error("%s: %s", query.path, seen.problem)
+        values = seen.values
+        headers = {
+            "X-Shape": ",".join(map(str, values.shape)),
+            "X-Type": str(values.dtype),
+            "X-Coarser": str(seen.coarser),
+        }
+        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        return little.tobytes() + seen.status.tobytes(), headers
+
+    # HTTP
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes for the application, before those of the arrays."""
+        from starlette.routing import Route
+
+        return [
+            Route("/", self._asset),
+            *(Route(f"/{PREFIX}/{name}", self._answered(getattr(self, name))) for name in QUESTIONS),
+            Route(f"/{PREFIX}/{{name}}", self._asset),
+        ]
+
+    # Files of the page
+
+    async def _asset(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        name = request.path_params.get("name", "index.html")
+        content = _assets().get(name)
+        if content is None:
+            return Response(status_code=404, headers=HEADERS)
+        kind, _ = MimeTypes().guess_type(name)
+        return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": "no-cache"})
+
+    # Questions of the page
+
+    def _answered(self, answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint: threads answer, a few at a time, unless the page has lost interest."""
+        from starlette.responses import JSONResponse, Response
+
+        async def endpoint(request: Request) -> Response:
+            if not self.is_open and request.headers.get("sec-fetch-site", "same-origin") not in (
+                "same-origin",
+                "none",
+            ):
+                # Another site could not read the answer, but it could keep this machine busy.
+                return Response(status_code=403, headers=HEADERS)
+            limit = self._limits.setdefault(answer == self.values, asyncio.Semaphore(AT_ONCE))
+            try:
+                async with limit:
+                    if await request.is_disconnected():
+                        return Response(status_code=499, headers=HEADERS)
+                    content = await in_thread_for("views", lambda: answer(Query(request.query_params)))
+            except Exception as error:
+                status, words = _failure(request, error)
+                return JSONResponse({"error": words}, status, HEADERS)
+            if isinstance(content, dict):
+                return JSONResponse(content, headers=HEADERS)
+            body, more = content
+            return Response(body, media_type="application/octet-stream", headers={**HEADERS, **more})
+
+        return endpoint
+
 
 def _names(array: StoredArray) -> tuple[str | None, ...]:
     return array.dimension_names or (None,) * array.ndim
@@ -364,148 +469,11 @@ def _kind(dtype: np.dtype[Any]) -> str:
     return {"M": "time", "b": "bool"}.get(dtype.kind, "number" if dtype.kind in "iufcm" else "text")
 
 
-PREFIX = "__view__"
-"""Everything that belongs to the page is below this. The Zarr specification reserves such names."""
-
-AT_ONCE = 4
-"""Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
-
-MAX_WAITING = 64
-"""If this many are already waiting, the next one has to come back later."""
-
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-"""The headers of every answer to the page: it loads and runs only what is served here."""
-
-INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
-
-
-class Viewer:
-    """Answers the page.
-
-    >>> [path for path, _ in Viewer(ViewerData({}, "")).endpoints()][:2]
-    ['arrays', 'array']
-    """
-
-    def __init__(self, data: ViewerData, *, is_open: bool = False) -> None:
-        self._data, self._is_open = data, is_open
-        self._assets = {
-            asset.name: asset.read_bytes()
-            for asset in files(__package__).joinpath("viewer_assets").iterdir()
-            if any(asset.name.endswith(kind) for kind in TYPES)
-        }
-        self._limits: dict[bool, asyncio.Semaphore] = {}
-        self._waiting = 0
-
-    def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        """The questions of the page, and the functions that answer them."""
-        data = self._data
-        return [
-            ("arrays", self._arrays),
-            ("array", lambda q: data.about(*_which(q))),
-            ("versions", lambda q: data.versions(q.get("path", ""))),
-            ("labels", lambda q: data.labels(*_which(q), _number(q, "axis"), _numbers(q, "places"))),
-            ("place", lambda q: data.place(*_which(q), _numbers(q, "index"))),
-            ("regions", self._regions),
-            ("values", self._values),
-        ]
-
-    def routes(self) -> list[BaseRoute]:
-        """The routes for the application, before those of the arrays."""
-        from starlette.routing import Route
-
-        return [
-            Route("/", self._asset),
-            *(Route(f"/{PREFIX}/{name}", self._answered(answer)) for name, answer in self.endpoints()),
-            Route(f"/{PREFIX}/{{name}}", self._asset),
-        ]
-
-    # Files of the page
-
-    async def _asset(self, request: Request) -> Response:
-        from starlette.responses import Response
-
-        name = request.path_params.get("name", "index.html")
-        content = self._assets.get(name)
-        if content is None:
-            return Response(status_code=404, headers=HEADERS)
-        kind = TYPES[name[name.rindex(".") :]]
-        return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": "no-cache"})
-
-    # Questions of the page
-
-    def _answered(self, answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint: threads answer, a few at a time, unless the page has lost interest."""
-        from starlette.responses import JSONResponse, Response
-
-        async def endpoint(request: Request) -> Response:
-            if not self._is_open and request.headers.get("sec-fetch-site", "same-origin") not in (
-                "same-origin",
-                "none",
-            ):
-                # Another site could not read the answer, but it could keep this machine busy.
-                return Response(status_code=403, headers=HEADERS)
-            if self._waiting >= MAX_WAITING:
-                return Response(status_code=503, headers={**HEADERS, "Retry-After": "1"})
-            limit = self._limits.setdefault(answer == self._values, asyncio.Semaphore(AT_ONCE))
-            self._waiting += 1
-            try:
-                async with limit:
-                    if await request.is_disconnected():
-                        return Response(status_code=499, headers=HEADERS)
-                    content = await in_thread_for("views", answer, request.query_params)
-            except Exception as error:
-                status, words = _failure(request, error)
-                return JSONResponse({"error": words}, status, HEADERS)
-            finally:
-                self._waiting -= 1
-            if isinstance(content, dict):
-                return JSONResponse(content, headers=HEADERS)
-            body, more = content
-            return Response(body, media_type="application/octet-stream", headers={**HEADERS, **more})
-
-        return endpoint
-
-    def _arrays(self, query: Any) -> dict[str, Any]:
-        maps = {name: colours.split() for name, colours in COLOUR_MAPS.items()}
-        drawing = {"maps": maps, "colours": list(COLOURS), "letters": LETTERS}
-        return {**self._data.arrays(query.get("at", "")), **drawing}
-
-    def _regions(self, query: Any) -> dict[str, Any]:
-        plane = _numbers(query, "axes"), _numbers(query, "index")
-        return self._data.regions(*_which(query), *plane, _number(query, "layer"))
-
-    def _values(self, query: Any) -> tuple[bytes, dict[str, str]]:
-        """Values, then one byte for each that says what it is; the headers give their number and type."""
-        array = self._data.open(*_which(query))
-        seen = sample(array, _spans(query.get("take", ""), array.shape))
-        if seen.problem:
-            LOG.error("%s: %s", query.get("path", ""), seen.problem)
-        values = seen.values
-        headers = {
-            "X-Shape": ",".join(map(str, values.shape)),
-            "X-Type": str(values.dtype),
-            "X-Coarser": str(seen.coarser),
-        }
-        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-        return little.tobytes() + seen.status.tobytes(), headers
+@cache
+def _assets() -> dict[str, bytes]:
+    """The files of the page."""
+    folder = files(__package__).joinpath("viewer_assets")
+    return {asset.name: asset.read_bytes() for asset in folder.iterdir() if asset.is_file()}
 
 
 def _failure(request: Request, error: Exception) -> tuple[int, str]:
@@ -517,20 +485,6 @@ def _failure(request: Request, error: Exception) -> tuple[int, str]:
         return 400, str(error)[:200]
     LOG.error("%s: %s", request.url.path, error)
     return 500, "this cannot be read: see the log of the server"
-
-
-def _which(query: Any) -> tuple[str, str]:
-    return query.get("path", ""), query.get("at", "")
-
-
-def _number(query: Any, name: str) -> int:
-    return _integer(query.get(name, "0"))
-
-
-def _numbers(query: Any, name: str) -> list[int]:
-    """Whole numbers separated by commas."""
-    text = query.get(name, "")
-    return [_integer(part) for part in text.split(",")] if text else []
 
 
 def _integer(text: str) -> int:

@@ -157,7 +157,7 @@ def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
         f"there is no logical array at {path or '/'!r}, but a plain Zarr {kind} of format "
         f"{node.metadata.zarr_format}.\n  A plain Zarr array is read with "
         "intarsia.reader(store, path); intarsia.convert makes it a logical array",
-        command="intarsia read reads a plain Zarr array; intarsia convert makes it a logical array",
+        command="To read it: intarsia read. To make it a logical array: intarsia convert STORE NEW_STORE",
     )
 
 

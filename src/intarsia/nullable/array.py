@@ -20,7 +20,7 @@ from intarsia.casting import Casting
 from intarsia.codecs import with_decision, with_padding
 from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.display import Table, fitted, place_text
+from intarsia.display import Table, place_text
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import dataframes
 from intarsia.nullable.buffer import OptionalNDBuffer
@@ -186,7 +186,7 @@ class NullableArray(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         place = place_text(self.zarr_array.store_path)
-        return fitted(f"<NullableArray {place} shape={self.shape} {self.data_type}>")
+        return f"<NullableArray {place} shape={self.shape} {self.data_type}>"
 
     def _repr_html_(self) -> str:
         facts = (place_text(self.zarr_array.store_path), *map(str, (self.shape, self.data_type, self.chunks)))

@@ -149,7 +149,8 @@ def _open_at(
         raise RepositoryNotFoundError(
             f"{where} is a {what}, not an Icechunk repository.\n"
             "  Files become one with intarsia.ingest(files, store); "
-            "arrays are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
+            "arrays are opened with intarsia.open(path, name) or intarsia.reader(path, name)",
+            command="Name a repository, or a new directory",
         )
     with explain_errors(where):
         if path is None or not create or icechunk.Repository.exists(storage):

@@ -17,7 +17,7 @@ from zarr.errors import GroupNotFoundError
 
 from intarsia._compat import event_loop
 from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
-from intarsia.errors import CutOffError, NotLogicalArrayError, RepositoryError
+from intarsia.errors import CutOffError, NotLogicalArrayError, RepositoryError, argument
 from intarsia.logical.hierarchy import logical_paths, open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.vacuum import vacuum as vacuum_array
@@ -227,12 +227,12 @@ def vacuum(
         for name, value in (("branch", branch), ("forget_before", forget_before)):
             if value is not None:
                 this = store if isinstance(store, str | os.PathLike) else repr(type(store).__name__)
-                raise TypeError(f"{name}={value!r} needs an Icechunk repository, but this is {this}")
+                raise TypeError(f"{argument(name, value)} needs an Icechunk repository, but this is {this}")
         return vacuum_array(store, path, dry_run=dry_run)
     if forget_before is None:
         return _vacuum_repository(repo, path, branch, dry_run=dry_run)
     if dry_run:
-        raise TypeError("forget_before has no dry run: leave out dry_run")
+        raise TypeError(f"{argument('forget_before')} has no dry run: leave out {argument('dry_run')}")
     now = datetime.datetime.now(datetime.UTC)
     with explain_errors(repo):
         cut_off = _cut_off(repo, forget_before, now, force=force)

@@ -18,7 +18,13 @@ from zarr.storage import StorePath
 from intarsia._icechunk import safe_store
 from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.reader import Reader
-from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.errors import (
+    NotLogicalArrayError,
+    ReadOnlyError,
+    RepositoryNotFoundError,
+    VersionNotFoundError,
+    argument,
+)
 from intarsia.logical import opening
 from intarsia.logical.hierarchy import open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
@@ -67,7 +73,8 @@ class Version:
         """Refuse contradictions with `TypeError`, and anything but a point in time with `ValueError`."""
         if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
             raise TypeError(
-                "give only one of branch, tag and snapshot_id; only branch can be combined with as_of"
+                f"give only one of {argument('branch')}, {argument('tag')} and {argument('snapshot_id')}; "
+                f"only {argument('branch')} can be combined with {argument('as_of')}"
             )
         if self.as_of is not None:
             parse_time(self.as_of)
@@ -118,18 +125,17 @@ def resolve_store(
     >>> resolve_store({}, Version(tag="v1"))
     Traceback (most recent call last):
     ...
-    TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, but this is 'dict'
+    TypeError: branch=, tag=, snapshot_id=, as_of= need an Icechunk repository, but this is 'dict'
     """
     repo = as_repository(source, authorize, storage_options)
     if repo is not None:
         session = version.session(repo)
         return ResolvedStore(store_of(session, repo), repo, session.snapshot_id)
     if version.is_explicit or authorize or storage_options:
-        what = (
-            "branch, tag, snapshot_id and as_of" if version.is_explicit else "authorize and storage_options"
-        )
+        names = ("branch", "tag", "snapshot_id", "as_of") if version.is_explicit else ("authorize",)
         this = source if isinstance(source, str | os.PathLike) else repr(type(source).__name__)
-        raise TypeError(f"{what} need an Icechunk repository, but this is {this}")
+        needy = ", ".join(map(argument, names))
+        raise TypeError(f"{needy} need an Icechunk repository, but this is {this}")
     source = session_store(source)
     return ResolvedStore(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
 

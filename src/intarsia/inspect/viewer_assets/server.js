@@ -8,17 +8,11 @@ function address(name, asked) {
 }
 
 async function fetched(name, asked, signal) {
-  for (let wait = 100; ; wait *= 2) {
-    const answer = await fetch(address(name, asked), { signal });
-    if (answer.ok) return answer;
-    if (answer.status === 503 && wait < 5000) {
-      await new Promise((resolve) => setTimeout(resolve, wait));
-      continue;
-    }
-    let words = "";
-    try { words = (await answer.json()).error; } catch { /* no words */ }
-    throw new Failure(words || `the server answers ${answer.status}`);
-  }
+  const answer = await fetch(address(name, asked), { signal });
+  if (answer.ok) return answer;
+  let words = "";
+  try { words = (await answer.json()).error; } catch { /* no words */ }
+  throw new Failure(words || `the server answers ${answer.status}`);
 }
 
 export async function ask(name, asked = {}, signal) {
