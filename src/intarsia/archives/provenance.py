@@ -183,11 +183,14 @@ def sources(
     parts = _parts(ledger, array, selection)
     chunks = _chunks(array, selection.request) if array is not None and at is not None else []
     by_file: dict[int, list[SourceChunk]] = {}
+    by_url = {ledger.locations[number]: number for number in parts}
     for chunk in chunks:
-        box = Box.of(chunk.bounds)
-        for number, own in parts.items():
-            if any(box.intersect(Box.of(part.bounds)) is not None for part in own):
-                by_file.setdefault(number, []).append(chunk)
+        number = by_url.get(chunk.url)
+        if number is None:  # copied, or in a file that the source shows
+            box = Box.of(chunk.bounds)
+            shown = (i for i, own in parts.items() for part in own if box.intersect(Box.of(part.bounds)))
+            number = next(shown, -1)
+        by_file.setdefault(number, []).append(chunk)
     numbers = range(len(ledger.locations)) if at is None and array is None else [*parts]
     states: Mapping[str, State] = {}
     if check:
