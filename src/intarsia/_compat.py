@@ -237,10 +237,10 @@ def stages(codecs: Iterable[Codec]) -> tuple[tuple[Any, ...], Any, tuple[Any, ..
     """
     chain = tuple(codecs)
     kinds = ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
-    before, middle, after = (tuple(each for each in chain if isinstance(each, kind)) for kind in kinds)
+    before, middle, after = [[each for each in chain if isinstance(each, kind)] for kind in kinds]
     if len(middle) != 1 or (*before, *middle, *after) != chain:
         raise ValueError(f"the codecs {[type(codec).__name__ for codec in chain]} are no chain")
-    return before, middle[0], after
+    return tuple(before), middle[0], tuple(after)
 
 
 class ChunkTransform:

@@ -252,9 +252,9 @@ def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
     values, kind = data.values, data.values.dtype.kind
     if kind not in "biufcmM":
         raise DataTypeError(f"{name} is for numbers and times, not for {values.dtype}")
-    reducer, other_end = np.fmin, np.ma.minimum_fill_value
-    if name == "max":
-        reducer, other_end = np.fmax, np.ma.maximum_fill_value
+    is_min = name == "min"
+    reducer: np.ufunc = np.fmin if is_min else np.fmax
+    other_end = np.ma.minimum_fill_value if is_min else np.ma.maximum_fill_value
     # NaN and NaT lose against anything; in types without them, the other extreme does.
     loses = np.asarray(placeholder(values.dtype) if kind in "fcmM" else other_end(values), values.dtype)
     filled = np.where(data.isnull(), loses, values)

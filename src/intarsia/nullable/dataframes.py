@@ -174,10 +174,9 @@ def from_polars(series: Any) -> NullableValues:
     NullableValues([1.5, NULL], dtype=float64)
     """
     pl = import_extra("polars", "nullable")
-    if isinstance(series, pl.LazyFrame):
-        raise DataTypeError("a LazyFrame has no values yet: call collect() first")
     if not isinstance(series, pl.Series | pl.DataFrame):
-        raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
+        kind = type(series).__name__
+        raise DataTypeError(f"from_polars takes a series, or a data frame after its collect(), not {kind}")
     dtypes = series.dtypes if isinstance(series, pl.DataFrame) else [series.dtype]
     for dtype in dtypes:
         if dtype == pl.Object or (dtype.is_nested() and "Object" in str(dtype)):
