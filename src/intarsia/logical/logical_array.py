@@ -179,8 +179,9 @@ class LogicalArray(Accessors, StoredArray):
 
         A partial last chunk is filled in its own member first. If the previous region has the same codecs and
         chunks, it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded like
-        the previous region; `codecs="auto"` tries some and takes what suits the data. Values that the array's
-        data type would change are refused, unless `casting="unsafe"` (see `with_config`).
+        the previous region (if one of them is packed, by those of its codecs that fit any data type);
+        `codecs="auto"` tries some and takes what suits the data. Values that the array's data type would
+        change are refused, unless `casting="unsafe"` (see `with_config`).
 
         If the previous region is packed, it takes data that its packing can hold up to the rounding of
         floats; other data becomes a region of plain values. `packing="keep"` packs all data like the previous
