@@ -22,11 +22,7 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
-from intarsia.logical.encoding import (
-    Encoding,
-    choose_codecs,
-    keep_layout,
-)
+from intarsia.logical.encoding import Encoding, choose_codecs, keep_layout
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
