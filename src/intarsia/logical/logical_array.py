@@ -339,14 +339,11 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.as_stored([(0, 4)])[...]
         array([0, 2, 4, 6], dtype=uint8)
         """
-        from intarsia.logical.recode import PackedNumbersHandle, as_stored
+        from intarsia.logical.recode import as_stored
         from intarsia.logical.staging import lattice_box
 
-        manifest = self.manifest
-        numbers = as_stored(manifest, lattice_box(manifest, bounds)) if len(manifest.packings) else None
-        if numbers is None:
-            return self
-        return LogicalArray(PackedNumbersHandle(self.group, numbers, self.members.live), self._config)
+        numbers = as_stored(self._logical, lattice_box(self.manifest, bounds))
+        return self if numbers is None else LogicalArray(numbers, self._config)
 
     def drop_region(self, bounds: BoundsLike) -> None:
         """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""
