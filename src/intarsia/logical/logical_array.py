@@ -179,8 +179,9 @@ class LogicalArray(Accessors, StoredArray):
 
         A partial last chunk is filled in its own member first. If the previous region has the same codecs and
         chunks, it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded like
-        the previous region; `codecs="auto"` tries some and takes what suits the data. Values that the array's
-        data type would change are refused, unless `casting="unsafe"` (see `with_config`).
+        the previous region (if one of them is packed, by those of its codecs that fit any data type);
+        `codecs="auto"` tries some and takes what suits the data. Values that the array's data type would
+        change are refused, unless `casting="unsafe"` (see `with_config`).
 
         If the previous region is packed, it takes data that its packing can hold up to the rounding of
         floats; other data becomes a region of plain values. `packing="keep"` packs all data like the previous
@@ -338,14 +339,11 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.as_stored([(0, 4)])[...]
         array([0, 2, 4, 6], dtype=uint8)
         """
-        from intarsia.logical.recode import PackedNumbersHandle, as_stored
+        from intarsia.logical.recode import as_stored
         from intarsia.logical.staging import lattice_box
 
-        manifest = self.manifest
-        numbers = as_stored(manifest, lattice_box(manifest, bounds)) if len(manifest.packings) else None
-        if numbers is None:
-            return self
-        return LogicalArray(PackedNumbersHandle(self.group, numbers, self.members.live), self._config)
+        numbers = as_stored(self._logical, lattice_box(self.manifest, bounds))
+        return self if numbers is None else LogicalArray(numbers, self._config)
 
     def drop_region(self, bounds: BoundsLike) -> None:
         """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""

@@ -170,8 +170,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             return
         raise ReadOnlyError(
             f"this handle on {place_text(self.group.store_path)} is read-only: it was opened for reading, or "
-            "its transaction has ended.\n  Open it for writing: tx.open(path) in a transaction; in a store "
-            "without transactions, intarsia.open(store, path, mode='r+')"
+            "its transaction has ended.\n  Open it for writing: with intarsia.transaction(repo) as tx: "
+            "tx.open(path); in a plain store, intarsia.open(store, path, mode='r+')"
         )
 
     def commit(self, manifest: Manifest, more: Mapping[str, Any] | None = None) -> None:

@@ -22,11 +22,7 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
-from intarsia.logical.encoding import (
-    Encoding,
-    choose_codecs,
-    keep_layout,
-)
+from intarsia.logical.encoding import Encoding, choose_codecs, keep_layout
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
@@ -92,9 +88,9 @@ def reserve_recode(
     one type: then their numbers are copied, and every region keeps its own packing.
     """
     manifest = logical.manifest
-    copied = as_stored(manifest, box) if encoding.keep_packing else None
+    numbers = as_stored(logical, box) if encoding.keep_packing else None
     parts = [
-        (part, encoding.packing if copied is None else manifest.packing_of(row))
+        (part, encoding.packing if numbers is None else manifest.packing_of(row))
         for row, part in manifest.regions.parts(box)
     ]
     if not parts:
@@ -108,9 +104,9 @@ def reserve_recode(
         fresh = [box]
         if len({packing for _, packing in parts}) == 1:
             parts = [(box, parts[0][1])]
-    reservation = Reservation(logical, copied=copied)
+    reservation = Reservation(logical, numbers=numbers)
     if ready is None:
-        member = encoding if copied is None else replace(encoding, packing=parts[0][1])
+        member = encoding if numbers is None else replace(encoding, packing=parts[0][1])
         ready = reservation.in_new_member(manifest.elements(box), member, *map(manifest.elements, fresh))
     new = [NewRegion(part, ready, part.seen_from(box.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
@@ -119,11 +115,12 @@ def reserve_recode(
     return reservation
 
 
-def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
+def as_stored(logical: LogicalArrayHandle, box: Box) -> PackedNumbersHandle | None:
     """The regions in a box as the numbers in their members; None unless all are packed in one type.
 
     Only for reading: it says nothing about the rest of the array.
     """
+    manifest = logical.manifest
     table, packings = manifest.regions.select(manifest.regions.touching(box)), manifest.packings
     if not len(table) or (table.packing == NONE).any():
         return None
@@ -131,13 +128,14 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
     if len(stored) > 1:
         return None
     data_type = data_type_of(stored.pop())
-    return replace(
+    numbers = replace(
         manifest,
         data_type=data_type,
         fill_value=data_type.default_scalar(),
         regions_and_replicas=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
         packings=NO_PACKINGS,
     )
+    return PackedNumbersHandle(logical.group, numbers, logical.members.live)
 
 
 def is_exact(codecs: Iterable[Any]) -> bool:
@@ -176,8 +174,8 @@ def copy_values(
     metadata: Any = member.metadata
     exact = reservation.exact and not is_exact(metadata.codecs)
     runtime = logical.runtime_options(name, options)
-    handle = LogicalArrayHandle if reservation.copied is None else PackedNumbersHandle
-    copy = _Copy(logical.group.path, reservation.copied or logical.manifest, handle, name, runtime, exact)
+    source = reservation.numbers or logical
+    copy = _Copy(logical.group.path, source.manifest, type(source), name, runtime, exact)
     step = _step(logical, reservation.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(reservation.pieces, step)
     if client is not None:
@@ -185,11 +183,6 @@ def copy_values(
         return
     steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
     progress(0, sum(steps))
-    source = (
-        logical
-        if reservation.copied is None
-        else handle(logical.group, reservation.copied, logical.members.live)
-    )
     for task, done in zip(tasks, accumulate(steps), strict=True):
         copy.into(source, logical.target(name, options), task)
         progress(done, sum(steps))

@@ -188,8 +188,8 @@ class Reservation:
     options: dict[str, RuntimeOptions] = field(default_factory=dict)
     """Run-time options for writing into members, if their codecs do not have them."""
 
-    copied: Manifest | None = None
-    """For a copy of stored numbers: the manifest by which to read them."""
+    numbers: LogicalArrayHandle | None = None
+    """For a copy of stored numbers: the array as these numbers."""
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Attributes to set together with the manifest."""
@@ -206,7 +206,7 @@ class Reservation:
             name, _ = self.logical.create_member(elements.shape, encoding)
         self.new_members.append(name)
         self.options[name] = encoding.other_options
-        packing = encoding.packing if self.copied is None else None  # stored numbers are packed already
+        packing = encoding.packing if self.numbers is None else None  # they are packed already
         for box in fresh or (elements,):
             self._add(DataPiece(name, box, box.seen_from(elements.start), packing))
         return name

@@ -258,9 +258,8 @@ def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints],
             column = [MORE_COLUMNS[name]] * count
         expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
         values = None
-        with suppress(
-            ValueError, OverflowError
-        ):  # rows of different lengths, or numbers of more than 64 bits
+        # Rows may differ in length, and numbers have more than 64 bits.
+        with suppress(ValueError, OverflowError):
             values = np.array(column or np.empty((0, *expected[1:])), dtype=np.int64)
         if values is None or values.shape != expected:
             problems.append(f"regions.{name}: expected integers of shape {expected}, of up to 64 bits")

@@ -316,6 +316,7 @@ class Packing:
         Packing('int16', scale=float64(0.25), values='float64')
         """
         packing = object.__new__(cls)
+        # A kind begins with what is a field of packings, too.
         vars(packing).update(zip(PackingKind._fields[:4], kind, strict=False), scale=scale, offset=offset)
         return packing
 
