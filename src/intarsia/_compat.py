@@ -203,12 +203,14 @@ def codec_supports_sync(codec: object) -> bool:
     return isinstance(codec, SupportsSyncCodec) and bool(getattr(codec, "_sync_capable", True))
 
 
-def decode_by(codec: Any, data: Any, spec: ArraySpec) -> Any:
-    """What a codec decodes; on zarr's event loop if it only works there."""
-    if codec_supports_sync(codec):
-        return codec._decode_sync(data, spec)
-    (decoded,) = sync(codec.decode([(data, spec)]))
-    return decoded
+def sync_decoder(codec: Any) -> Callable[[Any, ArraySpec], Any]:
+    """How a codec decodes in this thread; one that only works on an event loop does so meanwhile."""
+
+    def decode_on_event_loop(data: Any, spec: ArraySpec) -> Any:
+        (decoded,) = sync(codec.decode([(data, spec)]))
+        return decoded
+
+    return codec._decode_sync if codec_supports_sync(codec) else decode_on_event_loop
 
 
 def evolve_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> tuple[Codec, ...]:

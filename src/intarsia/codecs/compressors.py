@@ -41,7 +41,7 @@ from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, Zs
 from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer
 
-from intarsia._compat import ArraySpec, decode_by, numcodec
+from intarsia._compat import ArraySpec, numcodec, sync_decoder
 
 deflate: Any
 try:
@@ -129,12 +129,11 @@ COUNT = Struct("<I")
 """The number of elements, which precedes elements of variable length."""
 
 
-def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None, kind: type | None = None) -> Buffer:
+def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
     """`data` as the bytes -> bytes codec `codec` decodes it.
 
     More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
-    means that the limit is unknown, as for strings: see `unknown_bound`. `kind` is the codec's class, unless
-    it is another one that this one decodes like.
+    means that the limit is unknown, as for strings: see `unknown_bound`.
 
     >>> import zarr
     >>> from zarr.core.buffer import default_buffer_prototype
@@ -148,24 +147,15 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None, kind: ty
     """
     if most is None:
         most = unknown_bound(spec, len(data))
-    decompress = _DECOMPRESSORS.get(kind or type(codec))
+    decompress = _DECOMPRESSORS.get(type(codec))
     if decompress is None:
         inside: Any = getattr(codec, "decode_at_most", None)
-        result: Buffer = decode_by(codec, data, spec) if inside is None else inside(data, spec, most)
+        result: Buffer = sync_decoder(codec)(data, spec) if inside is None else inside(data, spec, most)
     else:
         result = spec.prototype.buffer.from_bytes(decompress(codec, data.as_numpy_array(), most))
     if len(result) > most:
         raise _too_much(most)
     return result
-
-
-def is_known(kind: type) -> bool:
-    """Whether codecs of this class are undone here rather than by themselves.
-
-    >>> is_known(GzipCodec), is_known(int)
-    (True, False)
-    """
-    return kind in _DECOMPRESSORS
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:

@@ -24,9 +24,8 @@ from intarsia._compat import (
     ChunkTransform,
     chunk_is_empty,
     codec_specs,
-    codec_supports_sync,
-    decode_by,
     stages,
+    sync_decoder,
 )
 from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
@@ -89,10 +88,10 @@ class Decoder:
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
         self._array_codecs, self._serializer, after = stages(without_copies(codecs))
-        self.is_synchronous = all(map(codec_supports_sync, codecs))
-        """Whether no codec needs an event loop."""
-        specs = codec_specs((*self._array_codecs, self._serializer), spec)
-        self._array_specs, self._spec = specs[:-1], specs[-1]
+        *specs, self._spec = codec_specs((*self._array_codecs, self._serializer), spec)
+        self._deserialize = sync_decoder(self._serializer)
+        before = self._array_codecs
+        self._array_steps = [(c, sync_decoder(c), s) for c, s in zip(before, specs, strict=True)][::-1]
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
         self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()
@@ -117,7 +116,8 @@ class Decoder:
                 outer, bounds = outer[1:], bounds[1:]
         self._outer = tuple(zip(reversed(outer), reversed(bounds), strict=True))
         """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
-        self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
+        packages = {type(codec).__module__.partition(".")[0] for codec in codecs}
+        self.asks_for_index = packages != {"zarr"}
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         is_short = self.is_plain and not (self._array_codecs or self._outer)
         is_small = is_short and 0 < self.nbytes <= LARGEST_TOGETHER
@@ -216,10 +216,10 @@ class Decoder:
         else:
             peeled = self._peeled(encoded)
             check_count(self._serializer, peeled, prod(self.stored_shape))
-            array = decode_by(self._serializer, peeled, self._spec)
-        for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
+            array = self._deserialize(peeled, self._spec)
+        for codec, decode_array, spec in self._array_steps:
             try:
-                array = decode_by(codec, array, spec)
+                array = decode_array(array, spec)
             except BaseException as error:
                 if not has_panicked(error):
                     raise
@@ -264,7 +264,7 @@ SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle"
 
 
 class Encoder:
-    """The codec chain of one member, for writing."""
+    """The codec chain of one member, for writing; raises TypeError if a codec needs an event loop."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec, decoder: Decoder) -> None:
         self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder

@@ -263,11 +263,10 @@ class ChunkPlan:
         if self._points is not None:
             return np.zeros(self.chunks.shape, dtype=bool)
         covered: Any = np.ones((), dtype=bool)
-        part = self.part
-        for length, n, *axis in zip(
-            self.source.metadata.shape, size, part.member_selection, part.output_selection, strict=True
-        ):
-            cuts = AxisCuts(*axis, n)
+        part, shape = self.part, self.source.metadata.shape
+        axes = zip(part.member_selection, part.output_selection, size, shape, strict=True)
+        for taken, target, n, length in axes:
+            cuts = AxisCuts(taken, target, n)
             along = [
                 isinstance(inside, slice)
                 and inside.start == 0

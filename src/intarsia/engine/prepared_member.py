@@ -128,7 +128,7 @@ class ZarrMember(PreparedMember):
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
         """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
-        self.size_checked = with_size_checks(array, self.metadata)
+        self.size_checked = with_size_checks(array, self.metadata, names_chunks=True)
         """The member for reading: it does not trust the chunks, as zarr's own codecs would."""
 
 
@@ -188,12 +188,13 @@ class EngineMember(PreparedMember):
         zarr writes what is not numbers, format 2, and codecs that need an event loop. Slotted shards have
         their own writer, and codecs in shards within shards may ask for a chunk index that only zarr knows.
         """
-        if not self.is_fixed_size or is_nullable(self.metadata.dtype):
-            return False
-        if self._as_stored.zarr_format == 2 or not self.decoder.is_synchronous:
+        if not self.is_fixed_size or is_nullable(self.metadata.dtype) or self._as_stored.zarr_format == 2:
             return False
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
-        return zarrs and self.encoder.tells_the_index
+        try:
+            return zarrs and self.encoder.tells_the_index
+        except TypeError:  # a codec needs an event loop
+            return False
 
     @property
     def is_fast_to_decode(self) -> bool:

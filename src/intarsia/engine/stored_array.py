@@ -101,9 +101,9 @@ def _coordinates(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    (values,) = mask if isinstance(mask, tuple) and len(mask) == 1 else (mask,)
+    (only,) = mask if isinstance(mask, tuple) and len(mask) == 1 else (mask,)
     try:
-        values = np.asarray(values)
+        values: np.ndarray[Any, Any] = np.asarray(only)
     except ValueError:  # a tuple of several things
         values = np.empty(0)
     if values.dtype != bool or values.shape != shape:

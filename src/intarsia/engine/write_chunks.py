@@ -242,7 +242,7 @@ class ChunkWriter:
         self._covered = work.covered(work.source.chunk_shape)
         cut = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
         first, second = next(cut), next(cut, None)
-        self._batches = chain([first] if second is None else [first, second], cut)
+        self._batches: Iterator[Any] = chain([first] if second is None else [first, second], cut)
         # When the only batch is stored, so is everything.
         self._async_writer = AsyncWriter(store, look if second is None else None)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
@@ -268,7 +268,7 @@ class ChunkWriter:
         with self._lock:
             return next(self._batches, None)
 
-    def write(self, positions: Ints) -> None:
+    def write(self, positions: Any) -> None:
         """Encode a batch, and store it or arrange for it to be stored."""
         in_part = positions[~self._covered[positions]]
         before = self._fetched(self._work.chunks[in_part])
@@ -392,7 +392,7 @@ class ShardWriter(ChunkWriter):
 
     def write(self, some: list[tuple[int, Ints]]) -> None:
         kept = [number for number, _ in some if not self._is_whole[number]]
-        stored = self._fetched(self._objects[kept]) if kept else iter(())
+        stored = self._fetched(self._objects[kept])
         done: Stored = []
         try:
             for number, positions in some:
@@ -410,8 +410,7 @@ class ShardWriter(ChunkWriter):
                 else:
                     self._writer(key, None)
         finally:
-            if kept:
-                stored.close()
+            stored.close()
         if done:
             self._async_writer.begin(done)
 

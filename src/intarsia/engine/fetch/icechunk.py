@@ -14,6 +14,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -498,16 +499,18 @@ class SessionFiles:
         return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
-        sources = OpenSource(self._session.sources)
-        try:
-            for item in spans:
-                yield from self._of_member(item, sources)
-        finally:
-            sources.close()
+        for item in spans:
+            table = self._session.references(item.source)
+            assert table is not None
+            if VIRTUAL not in table.kinds:
+                yield from self._of_member(item, table, None)
+                continue
+            with closing(OpenSource(self._session.sources)) as sources:
+                yield from self._of_member(item, table, sources)
 
-    def _of_member(self, spans: ByteRanges, sources: OpenSource) -> Iterable[Encoded | None]:
-        table = self._session.references(spans.source)
-        assert table is not None
+    def _of_member(
+        self, spans: ByteRanges, table: References, sources: OpenSource | None
+    ) -> Iterable[Encoded | None]:
         rows = table.rows(spans.object_index)
         starts, lengths = [column.tolist() for column in table.places(rows, spans)]
 
@@ -522,7 +525,7 @@ class SessionFiles:
         def opened(i: int) -> int:
             if kinds[i] == NATIVE:
                 return open_file(folder + names[i], folder)
-            if kinds[i] == INLINE:
+            if kinds[i] == INLINE or sources is None:
                 raise FileNotFoundError(errno.ENOENT, "it is inlined")
             return sources.open(files[i])
 
@@ -530,7 +533,7 @@ class SessionFiles:
             is_inlined = int(rows[i]) in table.inlined
             return inlined(i) if is_inlined else self._session.get_now(spans.select(slice(i, i + 1)))
 
-        keeps_open = sources.is_open_as if VIRTUAL in table.kinds else None
+        keeps_open = None if sources is None else sources.is_open_as
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise, keeps_open)
 
 
