@@ -109,7 +109,7 @@ def test_pages_that_are_made_are_complete():
     assert missing == []
     for verb in ("info", "ingest", "report"):
         assert f"### intarsia {verb}" in pages["reference/cli.md"]
-    assert '"info": {"store": "string"' in pages["reference/cli.md"]
+    assert '"append": {"store": "string"' in pages["reference/cli.md"]
     assert "reference/schemas/manifest.schema.json" in pages
 
 

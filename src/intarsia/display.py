@@ -285,10 +285,10 @@ SHORTEST_ID = 9
 """The characters left of an identifier, including the ellipsis: enough to tell it from the others."""
 
 WHOLE = NUMBERS | {
-    "Chunk", "Encoding", "Lattice", "On disk", "On disk before", "Region", "Rewritten", "Shape",
+    "Chunk", "Lattice", "On disk", "On disk before", "Region", "Rewritten", "Shape",
     "Shards replaced", "Time (UTC)",
 }  # fmt: skip
-"""Columns whose cells stay on one line: a number and its unit, the name of an encoding, a shape, a time."""
+"""Columns whose cells stay on one line: a number and its unit, a shape, a time."""
 
 MAX_LINES = 3
 """A row with texts of more lines than this is easier to read as names and values."""
