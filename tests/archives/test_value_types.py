@@ -62,11 +62,8 @@ def test_a_type_that_is_asked_for_is_what_an_array_becomes_or_refused(tmp_path):
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
     with pytest.raises(IngestError, match="'x' is float32 in the dataset and cannot become int16"):
         intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time", dtype={"x": "i2"})
-    for dtype in ({"x": "nope"}, "nope"):
-        with pytest.raises(IngestError, match="dtype=: data type 'nope' not understood"):
-            intarsia.ingest(
-                tmp_path / "1.nc", report.repository, concat_dim="time", dtype=dtype, variables=["x"]
-            )
+    with pytest.raises(IngestError, match=r"dtype=\{.*\}: data type 'nope' not understood"):
+        intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time", dtype={"x": "nope"})
     kept = intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time", dtype={"x": "f4"})
     assert intarsia.open(kept.repository, "x")[...].tolist() == [np.float32(0.1)] * 2
     for kind in ("i2", "i8"):

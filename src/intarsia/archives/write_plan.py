@@ -371,12 +371,13 @@ def with_splitting(config: icechunk.RepositoryConfig, plans: Iterable[tuple[str,
     manifest = config.manifest or ManifestConfig()
     rules = {} if manifest.splitting is None else manifest.splitting.to_dict()
     existing = len(rules)
-    tables = ManifestSplitCondition.path_matches(TABLES)
     for group, plan in plans:
         if _path(group, f"[^/]+/{MEMBER}") not in rules:
-            rules |= _rules_of_arrays(group, plan.arrays.values(), plan.cube.dims[0])
-        rules.setdefault(tables, {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS})
-        rules.setdefault(_path(group, "[^/]+"), _along(TABLE_CHUNKS, *plan.cube.dims))
+            fresh = _rules_of_arrays(group, plan.arrays.values(), plan.cube.dims[0])
+            tables = ManifestSplitCondition.path_matches(TABLES)
+            fresh[tables] = {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
+            fresh[_path(group, "[^/]+")] = _along(TABLE_CHUNKS, *plan.cube.dims)
+            rules |= {rule: sizes for rule, sizes in fresh.items() if rule not in rules}
     if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)

@@ -346,8 +346,8 @@ class Contribution:
     spans: tuple[tuple[Span, ...], ...]
     """Where its elements are, on every axis of the array."""
 
-    shown: list[Box]
-    """The boxes of the array of which it shows everything it has."""
+    shown: list[Box] | list[None]
+    """The boxes of the array of which it shows everything it has; None is the whole array."""
 
     decoding: CFDecoding
     """How its numbers become values…"""
@@ -372,10 +372,9 @@ class Contribution:
     def parts(self) -> Iterator[tuple[Span, ...]]:
         """What its chunks show: for each region, one span for every axis of the array."""
         for box, limits in product(self.chunks.boxes, self.shown):
-            choices = [
-                [cut for span in own if (cut := span.cut(*ends)) is not None]
-                for own, ends in zip(self.spans, limits.bounds, strict=True)
-            ]
+            choices = list(map(list, self.spans))
+            for own, ends in zip(choices, () if limits is None else limits.bounds, strict=False):
+                own[:] = [cut for span in own if (cut := span.cut(*ends)) is not None]
             for k, ends in enumerate(box.in_elements(self.chunks.encoding.chunks).bounds):
                 axis = self.axes[k]
                 if axis is not None:
@@ -487,7 +486,7 @@ def plan_array(
         url, cells = position.file.url, cube.shown(position, part)
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
-        shown = [Box.sized(shape)] if cells is None else [plan.box(cell, part) for cell in cells]
+        shown = [None] if cells is None else [plan.box(cell, part) for cell in cells]
         if cells is not None:
             text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
             notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
