@@ -479,6 +479,16 @@ def test_a_view_travels(tmp_path):
     assert there.store != intarsia.fused_view(tmp_path, "t").store
 
 
+def test_a_view_of_a_view_shows_the_same():
+    array = intarsia.create(memory(), "g/t", shape=(0, 8), chunks=(1, 8), dtype="i4")
+    values = np.arange(256 * 8, dtype="i4").reshape(256, 8)
+    array.append(values, codecs=["gzip"])  # more chunks than there are threads
+    inner = intarsia.fused_view(array.store, codecs=["gzip"])
+    for outer in (intarsia.fused_view(inner)["g/t"], intarsia.fused_view(inner, "g/t")):
+        np.testing.assert_array_equal(outer[...], values)
+        assert [codec["name"] for codec in outer.metadata.to_dict()["codecs"]] == ["bytes", "gzip"]
+
+
 def test_many_threads_at_once(tmp_path):
     repo = intarsia.open_repository(tmp_path, create=True)
     values = np.arange(64 * 8, dtype="i4").reshape(64, 8)

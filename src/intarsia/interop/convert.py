@@ -16,7 +16,7 @@ from zarr.storage import StorePath
 from intarsia._compat import sync
 from intarsia.archives.references.to_virtual_zarr import VirtualParts
 from intarsia.codecs import CodecLike
-from intarsia.display import place_text
+from intarsia.display import one_line, place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
 from intarsia.interop.node_copies import (
     AnyArray,
@@ -233,10 +233,10 @@ def _new_group(target: Any, to: str, *, overwrite: bool) -> zarr.Group:
     mode: Any = "w" if overwrite else "w-"
     try:
         return zarr.open_group(target, path=to or None, mode=mode, zarr_format=3)
-    except (ContainsArrayError, ContainsGroupError, FileExistsError) as error:
+    except (ContainsArrayError, ContainsGroupError, FileExistsError, ValueError) as error:
         raise OverwriteError(
-            f"there is already something at {to or str(target)!r}: choose another place, "
-            f"or replace it with {argument('overwrite', True)}"
+            f"nothing can be written to {to or str(target)!r}: {one_line(error)}\n"
+            f"  Choose another place, or replace what is there with {argument('overwrite', True)}"
         ) from error
 
 

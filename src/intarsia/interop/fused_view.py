@@ -115,7 +115,10 @@ def view_store(
             f"chunks {tuple(chunks)} are for the view of one logical array, but {path or '/'!r} is not one"
         )
     grid = None if chunks is None else tuple(int(n) for n in chunks)
-    return ViewStore(node.store_path.store, node.path, parsed, grid, consolidated=consolidated)
+    store, root = node.store_path.store, node.path
+    if isinstance(store, ViewStore):  # its threads must not wait for one another
+        return store.at(root, consolidated=consolidated)
+    return ViewStore(store, root, parsed, grid, consolidated)
 
 
 class ViewStore(Store):
@@ -151,6 +154,11 @@ class ViewStore(Store):
         self._immutable = is_immutable(self._store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
         self._cache = BoundedCache[Hashable, bytes](MAX_BYTES, len)
+
+    def at(self, path: str, *, consolidated: bool) -> ViewStore:
+        """The same view with another root."""
+        root = _below(self._root, path) if path else self._root
+        return ViewStore(self._store, root, self._codecs, self._chunks, consolidated)
 
     @property
     def place(self) -> StorePath:
