@@ -36,8 +36,7 @@ OVERRIDDEN = {
     "_from_json_resolved",
     "_from_json_v2",
     "_from_json_v3",
-    "_check_writable",  # of stores, as is the next one
-    "_open",
+    "_check_writable",  # of stores
     *compat.SHARDING_METHODS,
 }
 """Methods of zarr's classes that ours replace, so that zarr calls them."""

@@ -13,6 +13,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia._icechunk import LISTING, WRITING, IcechunkStore, _Turn, _Turns, chunk_table, safe_store
+from intarsia.errors import WritableSessionError
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_travelling(repo):
     fork = pickle.loads(pickle.dumps(safe_store(repo.writable_session("main").fork().store)))
     zarr.open_array(fork, path="a", mode="r+")[:] = 2
     assert not fork.is_immutable
-    with pytest.raises(ValueError, match="opt-in to pickle writable sessions"):
+    with pytest.raises(WritableSessionError, match="cannot be sent to another process"):
         pickle.dumps(safe_store(repo.writable_session("main").store))
 
 

@@ -149,7 +149,7 @@ class CodecConfigurationError(IntarsiaError, ValueError):
     >>> PadCodec(location="middle", nbytes=1)
     Traceback (most recent call last):
     ...
-    intarsia.errors.CodecConfigurationError: codec 'pad': location: 'middle' is not one of 'start', 'end'
+    intarsia.errors.CodecConfigurationError: codec 'pad' cannot have the options ...: Invalid enum value ...
     """
 
 

@@ -40,7 +40,7 @@ def test_tags_and_branches_are_made_listed_and_removed(store, made):
     assert document("info", store, "--tag", "v2")["shape"] == [40, 6, 8]
     assert "already a tag" in failure("tag", store, "v2", code=2)
     assert document("tag", store, "v2", "--delete")["deleted"]
-    assert "there are main, v1" in failure("tag", store, "nothing", "--delete", code=3)
+    assert "Branches: main; tags: v1" in failure("tag", store, "nothing", "--delete", code=3)
     document("branch", store, "trial", "v1")
     assert "trial" in succeed("branch", store)
     assert document("info", store, "--branch", "trial")["shape"] == [20, 6, 8]

@@ -111,6 +111,7 @@ def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
         raise PanicException("oh")
 
     pytest.importorskip("cast_value_rs")
+    monkeypatch.setattr(CastValue, "_decode_sync", panic)
     codecs = [CastValue(data_type="int16"), BytesCodec(), PadCodec(location="end", nbytes=1)]
     pipeline = kind if kind in ("Batched", "Fused") else "Batched"
     with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{pipeline}Pipeline"}):
@@ -124,6 +125,5 @@ def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
         else:
             z = zarr.create(store={}, shape=8, chunks=4, dtype="f8", codecs=codecs)
             z[:] = np.arange(8)
-        monkeypatch.setattr(CastValue, "_decode_sync", panic)
         with pytest.raises((ChunkDecodeError, intarsia.errors.ReadError), match=r"chunk \(1,\).*oh"):
             z[4:]

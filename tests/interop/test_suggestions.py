@@ -45,7 +45,7 @@ def test_an_export_into_a_repository(arr, repo, tmp_path):
 
 def test_an_export_over_something(arr, tmp_path):
     intarsia.export(arr, tmp_path / "out.zarr")
-    with pytest.raises(IntarsiaError, match="replace what is there with overwrite=True"):
+    with pytest.raises(IntarsiaError, match="replace it with overwrite=True"):
         intarsia.export(arr, tmp_path / "out.zarr")
     arr[:] = 1
     intarsia.export(arr, tmp_path / "out.zarr", overwrite=True)

@@ -104,5 +104,5 @@ def test_plain_data_types_are_refused():
 
 
 def test_only_array_codecs_can_be_nested():
-    with pytest.raises(CodecConfigurationError, match="are no chain: it has array -> array codecs"):
+    with pytest.raises(CodecConfigurationError, match="are no chain"):
         SentinelCodec(values=[1], codecs=["gzip"])

@@ -50,7 +50,7 @@ def test_changes_without_a_commit(repo):
         follow(error, "tx.open(path)", tx=tx, path="a")[:2] = 7
     with pytest.raises(IntarsiaError) as error:
         intarsia.open(repo, "a")[:2] = 8
-    code = "with intarsia.transaction(repo, message=…) as tx: tx.open(path)"
+    code = "with intarsia.transaction(repo) as tx: tx.open(path)"
     follow(error, code, repo=repo, path="a", message="nothing")
     assert intarsia.open(repo, "a")[...].tolist() == [7, 7, 2, 3]
 

@@ -144,10 +144,10 @@ def _for_region(
     chosen = turned[part.output_selection if points else outer_index(part.output_selection, turned.shape)]
     once = chosen[(slice(1),) * chosen.ndim] if not any(chosen.strides) else chosen  # one value for all
     try:
-        stored = packing.encode(once)
+        stored = packing.encode(once, None)
     except PackingError as error:
         region = state.region_text(state.manifest.regions_and_replicas.row(part.row))
-        raise PackingError(f"of the values for region {region}: {error}") from None
+        raise PackingError(f"region {region}: {error}") from None
     every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
     if not points:
         axes = zip(part.member_selection, chosen.shape, strict=True)

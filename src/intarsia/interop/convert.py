@@ -233,11 +233,13 @@ def _new_group(target: Any, to: str, *, overwrite: bool) -> zarr.Group:
     mode: Any = "w" if overwrite else "w-"
     try:
         return zarr.open_group(target, path=to or None, mode=mode, zarr_format=3)
-    except (ContainsArrayError, ContainsGroupError, FileExistsError, ValueError) as error:
+    except (ContainsArrayError, ContainsGroupError, FileExistsError) as error:
         raise OverwriteError(
-            f"nothing can be written to {to or str(target)!r}: {one_line(error)}\n"
-            f"  Choose another place, or replace what is there with {argument('overwrite', True)}"
+            f"there is already something at {to or str(target)!r}: choose another place, "
+            f"or replace it with {argument('overwrite', True)}"
         ) from error
+    except ValueError as error:
+        raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error
 
 
 def _export_virtual(

@@ -183,7 +183,7 @@ def create_member(
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        raise ShapeError(f"a member with these chunks and shards cannot be made: {error}") from error
+        raise ShapeError(f"such chunks and shards are impossible: {error}") from error
 
 
 def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:

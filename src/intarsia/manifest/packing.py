@@ -418,10 +418,11 @@ class Packing:
         long = self.numbers.kind in "iu" and self.numbers.itemsize == 8
         return not long and bool(np.can_cast(self.numbers, self.values, "safe"))
 
-    def encode(self, values: Any, origin: Sequence[int] = ()) -> Values:
+    def encode(self, values: Any, origin: Sequence[int] | None = ()) -> Values:
         """The numbers to store for values: rounded, and the first missing value where they are NaN.
 
-        `origin` is where the values begin in a larger array; an error gives a refused value's place there.
+        `origin` is where the values begin in a larger array; an error gives a refused value's place there, or
+        none if it is None.
 
         >>> Packing("uint8", scale=0.5).encode([0.2, 0.3, 1.0])
         array([0, 1, 2], dtype=uint8)
@@ -501,7 +502,7 @@ class Packing:
         packed = data.astype(self.numbers)
         return packed, self.decode(packed.view(self.stored)) != values
 
-    def _refuse(self, values: Values, bad: Values, origin: Sequence[int]) -> NoReturn:
+    def _refuse(self, values: Values, bad: Values, origin: Sequence[int] | None) -> NoReturn:
         """Say which value cannot be held, and why."""
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         value, numbers = values[index].item(), self.numbers
@@ -513,8 +514,9 @@ class Packing:
             why = "no stored number means missing"
         elif low <= value <= high:
             why = "its number means missing" if self.missing else "it lies between two numbers"
-        place = [i + o for i, o in zip(index, origin, strict=True)] if origin else list(index)
-        raise PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
+        at = [i + o for i, o in zip(index, origin, strict=True)] if origin else list(index)
+        place = "" if origin is None else f" (at {at})"
+        raise PackingError(f"{self}: cannot hold {value!r}{place}: {why}")
 
     @cached_property
     def key(self) -> tuple[PackingKind, int, int]:
