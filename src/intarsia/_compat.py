@@ -334,12 +334,6 @@ def store_supports_sync_io(store: object) -> bool:
     return isinstance(store, SupportsSyncStore) and bool(is_able)
 
 
-async def open_store(store: Store) -> None:
-    """Open a store that is not open yet; the public `open` makes a new one."""
-    if hasattr(store, "_ensure_open"):  # else it opens when it is first used
-        await store._ensure_open()
-
-
 # icechunk
 
 
