@@ -98,7 +98,7 @@ def test_a_port_that_is_taken(plain):
         (("-c", "auto"), 4, "there is no codec 'auto'"),
         (("-c", "nonsense"), 2, "nonsense"),
         (("--chunks", "1,2,3"), 4, "one logical array"),
-        (("temperature", "--chunks", "1,2"), 4, "such chunks and shards are impossible"),
+        (("temperature", "--chunks", "1,2"), 4, "zarr cannot create an array with this encoding: chunks"),
         (("--host", "256.0.0.1"), 2, "256.0.0.1"),
         (("temperature/nothing",), 3, "nothing"),
     ],

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from operator import lt
 from typing import Any, Protocol, Self, cast
 
 import numpy as np
@@ -166,9 +167,20 @@ def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
     """Raise unless the array has a codec that can follow this decision."""
     outer = [each for each in find_codecs(array, PURPOSE) if not each.nested]
     plan = decision.decision if isinstance(decision, decisions.OtherLevels) else decision
-    if isinstance(plan, MaskPerChunk) and len(outer) > 1:
+    if not isinstance(plan, MaskPerChunk):
+        return
+    if len(outer) > 1:
         raise CodecConfigurationError(
             f"the array has {len(outer)} conditional codecs, but a plan of bitmasks is for one"
+        )
+    covered, grid, codecs = plan.masks.shape, outer[0].grid_shape(array), len(outer[0].codec.codecs)
+    if len(covered) != len(grid) or any(map(lt, covered, grid)):
+        raise CodecConfigurationError(
+            f"the plan has bitmasks for a chunk grid of {covered}, but that of the array is {grid}"
+        )
+    if (largest := int(plan.masks.max(initial=0))) >> codecs:
+        raise CodecConfigurationError(
+            f"the plan has the bitmask {largest:#b}, but the array has only {codecs} nested codecs"
         )
 
 

@@ -183,7 +183,7 @@ def create_member(
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        raise ShapeError(f"such chunks and shards are impossible: {error}") from error
+        raise ShapeError(f"zarr cannot create an array with this encoding: {error}") from error
 
 
 def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
