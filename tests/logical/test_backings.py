@@ -163,7 +163,7 @@ def test_writes_to_points(reader, data):
             same(array[...], expected)
 
 
-def test_a_value_that_a_region_cannot_hold_is_refused_by_its_place_and_nothing_is_written():
+def test_a_value_that_a_region_cannot_hold_is_refused_and_nothing_is_written():
     array = intarsia.create({}, "a", shape=(6, 4), chunks=(2, 2), dtype="float64")
     array.add_region(((0, 2), (0, 4)), data=np.ones((2, 4)))
     array.group.create_array("turned", data=np.full((4, 4), 7, dtype="uint8"))
@@ -181,7 +181,7 @@ def test_a_value_that_a_region_cannot_hold_is_refused_by_its_place_and_nothing_i
         "one value": lambda: across.__setitem__((4, 1), 1000),
     }
     for name, write in writes.items():
-        with pytest.raises(PackingError, match=r"values for region \[2:6, 0:4\].*cannot hold 1000.0"):
+        with pytest.raises(PackingError, match=r"region \[2:6, 0:4\].*: cannot hold 1000.0: values lie"):
             write()
         same(array[...], before), name
 
