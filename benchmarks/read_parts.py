@@ -242,11 +242,14 @@ def _read_file(pieces):
 LIMITS = (
     "threads", "intarsia", "files alone", "decoding alone", "copying alone", *LOOPS,
     *(f"{name} / {factor:g}" for name, factor in GOALS.items() if name != DECODING),
-    f"decoding x {NEAR_DECODING}", "missed", "missed by the bare loop, too",
+    f"decoding x {NEAR_DECODING}", "missed", "missed by the bare loop, too", "who is faster, and why",
 )  # fmt: skip
 """What the table of limits says of a read, after its name."""
 
-VERDICTS = {"missed", "missed by the bare loop, too", "who is faster", "than the bare loop, too"}
+VERDICTS = {
+    "missed", "missed by the bare loop, too", "who is faster, and why", "who is faster",
+    "than the bare loop, too",
+}  # fmt: skip
 """Columns that say much by being empty."""
 
 
@@ -266,7 +269,7 @@ def limits(costs, threads, *, elements, full=False):
         goals.pop(DECODING, None)
     cells = [costs.get(name) for name in ("intarsia", FILES, DECODING, COPYING, *LOOPS)]
     cells += [goals.get(name) for name in GOALS]
-    return str(threads), *map(milliseconds, cells), *missed(costs, goals)
+    return str(threads), *map(milliseconds, cells), *missed(costs, goals), why_slower(costs)
 
 
 def milliseconds(cost):
@@ -275,6 +278,24 @@ def milliseconds(cost):
         return ""
     clock, processor = (f"{seconds * 1e3:.{2 if cost.clock < 1e-3 else 1}f}" for seconds in cost)
     return f"{clock} ({processor})"
+
+
+def why_slower(costs):
+    """Who reads faster than we do, each with the first of three reasons that its numbers bear out."""
+    ours, reasons = costs["intarsia"], []
+    alone = [costs[part].clock for part in (FILES, DECODING, COPYING) if part in costs]
+    for name in ("TensorStore", "zarrista"):
+        if name not in costs or costs[name].clock >= ours.clock:
+            continue
+        if costs[name].processor >= ours.processor:
+            more = costs[name].processor / ours.processor
+            reasons.append(f"{name}: by more cores, with {more:.2f} times the processor time of ours")
+        elif sum(alone) >= costs[name].clock:
+            reasons.append(f"{name}: what others do for us takes {sum(alone) * 1e3:.3g} ms alone")
+        else:
+            rest = (ours.clock - sum(alone)) * 1e3
+            reasons.append(f"{name}: Python takes {rest:.2g} ms beside files, decoding and copying")
+    return "; ".join(reasons)
 
 
 def missed(costs, goals, measure="clock"):

@@ -10,8 +10,12 @@ copying each took so long alone, in as many threads as the read. A bare loop doe
 after the other, and nothing else: it knows beforehand which bytes it needs and where their values go. The
 goals beside it are a third of the time of zarr-python (for chunks of at most 256 x 256), that of the others /
 1.2, and for full reads 1.3 times that of decoding alone. By the clock, a goal may be missed, and by the bare
-loop as well; such a goal is out of reach for anything that does the same in Python. What we take beyond the
-bare loop is in the last table: the read was interrupted about 2,000 times a second to see what it was at.
+loop as well; such a goal is out of reach for anything that does the same in Python. Where TensorStore or
+zarrista are faster, the last column says why, with the first of these reasons that is true: they take as much
+of the processor, or more, but on more cores at once, where two threads of Python wait for each other; or
+files, libraries that decode and copies in memory, each alone and without anything in between, take as long as
+all that the other does; or it is Python between these. What we take beyond the bare loop is in the last
+table: the read was interrupted about 2,000 times a second to see what it was at.
 Copies are NumPy's, and files are those of `src/intarsia`.
 """
 

@@ -9,7 +9,7 @@ import zarr
 from benchmarks import __main__ as program
 from benchmarks import profiled
 from benchmarks.measure import Cost, headed, table, with_limits
-from benchmarks.read_parts import DECODING, LOOPS, Reads, call_of, limits, limits_table, missed
+from benchmarks.read_parts import DECODING, LOOPS, Reads, call_of, limits, limits_table, missed, why_slower
 from benchmarks.write_parts import Writes, into_files
 from zarr.codecs import ZstdCodec
 
@@ -65,6 +65,20 @@ def test_a_goal_is_missed_by_us_or_by_the_bare_loop_as_well():
     assert missed(costs, goals, "processor") == ("a", "a")
 
 
+@pytest.mark.parametrize(
+    ("theirs", "parts", "reason"),
+    [
+        (Cost(3.0, 3.0), 1.0, ""),
+        (Cost(1.0, 3.0), 1.0, "TensorStore: by more cores, with 1.50 times the processor time of ours"),
+        (Cost(1.0, 1.0), 1.5, "TensorStore: what others do for us takes 1.5e+03 ms alone"),
+        (Cost(1.0, 1.0), 0.5, "TensorStore: Python takes 1.5e+03 ms beside files, decoding and copying"),
+    ],
+)
+def test_a_row_says_why_another_program_is_faster(theirs, parts, reason):
+    costs = {"intarsia": Cost(2.0, 2.0), "TensorStore": theirs, DECODING: Cost(parts, parts)}
+    assert why_slower(costs) == reason
+
+
 def test_columns_in_which_nothing_was_measured_are_left_out():
     text = limits_table(
         [("a", "", "1", ""), ("b", "", "", "")], ("read", "files alone", "intarsia", "missed")
@@ -80,8 +94,8 @@ def test_columns_in_which_nothing_was_measured_are_left_out():
 def test_large_chunks_need_not_be_read_three_times_as_fast():
     names = ("intarsia", "zarr-python, fused", *LOOPS)
     costs = dict.fromkeys(names, Cost(1.0, 1.0))
-    assert limits(costs, 1, elements=256**2)[-2] == "zarr-python, fused"
-    assert limits(costs, 1, elements=256**2 + 1)[-2] == ""
+    assert limits(costs, 1, elements=256**2)[-3] == "zarr-python, fused"
+    assert limits(costs, 1, elements=256**2 + 1)[-3] == ""
 
 
 def test_the_page_has_the_tables_of_claims_and_results_the_limits():
