@@ -48,6 +48,7 @@ def change():
 # comes a little later.
 FUTURES = concurrent.futures.Future.result.__code__.co_filename
 TAKES_LOCKS = {f"{kind}.__{end}__" for kind in ("Condition", "_AcquireFutures") for end in ("enter", "exit")}
+TAKES_LOCKS |= {"Condition._release_save", "Condition._acquire_restore", "Event.wait"}
 
 def interrupt(number, frame):
     if frame.f_code.co_filename == FUTURES or frame.f_code.co_qualname in TAKES_LOCKS:
