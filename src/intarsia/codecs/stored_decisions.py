@@ -3,7 +3,6 @@ headers of chunks alone.
 """
 
 import copy
-import json
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -287,34 +286,19 @@ def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV
     """The metadata of an array with more nested codecs, checked as if the array were opened with it."""
     if array.read_only:
         raise ReadOnlyError(f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'")
-    outer = [each for each in find_codecs(array, EXTENDING) if not each.nested]
-    own, codec = outer[0], outer[0].codec
-    if len(outer) > 1:
+    stored = zarr.open_array(array.store_path, mode="r")  # the handle may be older than the last extension
+    own, *others = [each for each in find_codecs(stored, EXTENDING) if not each.nested]
+    if others:
         raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the array has {len(outer)} conditional codecs, and it is not clear which "
-            "one is meant"
+            f"cannot {EXTENDING}: the array has {1 + len(others)} conditional codecs, and it is not clear "
+            "which one is meant"
         )
-    count = len(codec.codecs) + len(added)
-    if count > codec.header_bits:
-        raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
-            "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
-            f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
-        )
-    known: Any = array.metadata
-    stored: Any = zarr.open_array(array.store_path, mode="r").metadata
-    if stored.codecs != known.codecs:
-        raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
-            "array again"
-        )
-    extended = ConditionalCodec(
-        codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
-    )
-    document = json.loads(json.dumps(stored.to_dict()))
-    nested = _object_at(document, own.path)["configuration"]["codecs"]
-    opened = _as_opened(extended, own).codecs[len(nested) :]
-    nested += [each.to_dict() for each in opened]
+    # With the old header: a longer one would make the stored chunks unreadable.
+    nested, bits = [*own.codec.codecs, *added], own.codec.header_bits
+    extended = ConditionalCodec(codecs=nested, header_bits=bits, name=own.codec.name)
+    document: Any = stored.metadata.to_dict()
+    objects = _object_at(document, own.path)["configuration"]["codecs"]
+    objects += [each.to_dict() for each in _as_opened(extended, own).codecs[len(objects) :]]
     return ArrayV3Metadata.from_dict(document)
 
 
