@@ -138,7 +138,6 @@ def test_without_data_codecs_those_of_the_data_type_are_taken():
         (lambda: NullableCodec(name="maybe"), "it is called"),
         (lambda: NullableCodec(data_codecs=[ShardingCodec(chunk_shape=(2,))]), "sharding around 'optional'"),
         (lambda: NullableCodec(mask_codecs=["gzip", "packbits"]), "are no chain"),
-        (lambda: NullableCodec.from_dict({"name": "bytes"}), "not an object of that name"),
         (lambda: NullableCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": BYTES}}),
          "missing required field `data_codecs`"),
         (lambda: NullableCodec.from_dict({"name": "zarrs.optional", "configuration": {"mask_codecs": [],
@@ -253,7 +252,7 @@ def test_counts_of_strings_are_not_believed(pipeline):
         with pytest.raises(ChunkDecodeError, match=f"says it has {count} elements, but 2 are expected"):
             array[:]
     store(array, framed(mask, b"\2"))
-    with pytest.raises(ChunkDecodeError, match="but 2 are expected"):
+    with pytest.raises(ChunkDecodeError, match="truncated header"):
         array[:]
 
 

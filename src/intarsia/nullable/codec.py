@@ -95,9 +95,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        name: Any = data.get("name")
-        if name not in NAMES:
-            raise CodecConfigurationError(f"codec 'optional': {dict(data)!r} is not an object of that name")
+        name: Any = data["name"]
         return cls(name=name, **read_configuration(name, data))
 
     def to_dict(self) -> dict[str, JSON]:
