@@ -274,10 +274,10 @@ def test_zarr_json_holds_what_was_given_and_nothing_of_the_decision(name, bits, 
         ({"header_bits": "16"}, "Expected `int`.* - at `..header_bits`"),
         ({"header_bits": 16.0}, "Expected `int`.* - at `..header_bits`"),
         ({"header_bits": True}, "Expected `int`.* - at `..header_bits`"),
-        ({"codecs": [BytesCodec()]}, r"codecs\[0\] is 'bytes', which is array -> bytes"),
+        ({"codecs": [BytesCodec()]}, r"codecs\[0\] is BytesCodec\(.*only bytes -> bytes"),
         (
             {"codecs": [ZstdCodec(), TransposeCodec(order=(0,))]},
-            r"codecs\[1\] is 'transpose', .* array -> array",
+            r"codecs\[1\] is .*Transpose.*only bytes -> bytes",
         ),
         ({"codecs": [7]}, "7 is not a codec"),
         ({"codecs": None}, "codecs is missing"),
@@ -317,7 +317,7 @@ def test_a_bad_configuration_is_refused_when_the_codec_is_made(fields, match):
             {"codecs": [{"name": "crc32c"}], "header_bits": 0},
             "header_bits: 0 must be a multiple of 8 and at least",
         ),
-        ({"codecs": [{"name": "bytes"}]}, "'bytes', which is array -> bytes"),
+        ({"codecs": [{"name": "bytes"}]}, "'bytes'.* only bytes -> bytes"),
     ],
 )
 def test_a_bad_zarr_json_is_refused_when_the_array_is_opened(configuration, match, tmp_path):
@@ -358,13 +358,9 @@ def test_a_truncated_long_header_is_an_error():
         decode(codec, bytes(7))
 
 
-def test_the_encoded_size_is_known_only_if_no_codec_changes_it():
-    spec = spec_of(100)
-    assert ConditionalCodec(codecs=[], header_bits=8).compute_encoded_size(100, spec) == 101
-    assert ConditionalCodec(codecs=[ShuffleCodec(element_size=2)]).compute_encoded_size(100, spec) == 101
-    for changing in (Crc32cCodec(), ZstdCodec()):
-        with pytest.raises(NotImplementedError):
-            ConditionalCodec(codecs=[changing]).compute_encoded_size(100, spec)
+def test_the_encoded_size_is_not_known_beforehand():
+    with pytest.raises(NotImplementedError):
+        ConditionalCodec(codecs=[ZstdCodec()]).compute_encoded_size(100, spec_of(100))
 
 
 def test_nested_codecs_learn_about_the_array():

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, cast
 import zarr
 from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
@@ -27,6 +27,7 @@ from intarsia.codecs.context import (
     Locate,
     at_position,
     axes_after,
+    first_spec,
     inner_position,
     to_array_axes,
 )
@@ -114,9 +115,7 @@ def names_of(metadata: Any) -> list[Any]:
 def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     """The first codec's spec for a chunk of `array` of this shape."""
     metadata: Any = array.metadata
-    return ArraySpec(
-        shape, metadata.data_type, metadata.fill_value, config_of(array), default_buffer_prototype()
-    )
+    return first_spec(metadata, shape, config_of(array))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -108,6 +108,11 @@ class Grid:
         index = self.index_of(key) if isinstance(key, str) else key
         origin = None if index is None else self.origin_of(index)
         return ChunkPosition(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
+
+
+def first_spec(metadata: ArrayV3Metadata, shape: Index, config: _compat.ArrayConfig) -> ArraySpec:
+    """What zarr tells the first codec about a chunk of this shape."""
+    return ArraySpec(shape, metadata.data_type, metadata.fill_value, config, default_buffer_prototype())
 
 
 def inner_position(
@@ -315,13 +320,7 @@ class ChunkIndexMixin:
 
         # As in zarr: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
-        spec = ArraySpec(
-            shape=shape,
-            dtype=array_metadata.data_type,
-            fill_value=array_metadata.fill_value,
-            config=_compat.ArrayConfig.from_dict({}),
-            prototype=default_buffer_prototype(),
-        )
+        spec = first_spec(array_metadata, shape, _compat.ArrayConfig.from_dict({}))
         pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
         object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
@@ -340,15 +339,10 @@ class ChunkIndexMixin:
         """The items, with codecs that are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
-        from intarsia.codecs.runtime_options import RuntimeOptions, options_in, with_options
+        from intarsia.codecs.runtime_options import with_default
 
-        options = RuntimeOptions(default=self.default)
         return [
-            (
-                setter,
-                replace(spec, config=with_options(spec.config, options_in(spec.config).over(options))),
-                *selections,
-            )
+            (setter, replace(spec, config=with_default(spec.config, self.default)), *selections)
             for setter, spec, *selections in batch_info
         ]
 
@@ -476,14 +470,7 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
 
     @cached_property
     def _chunkwise(self) -> BatchedPipeline:
-        return BatchedPipeline(
-            array_array_codecs=self.array_array_codecs,
-            array_bytes_codec=self.array_bytes_codec,
-            bytes_bytes_codecs=self.bytes_bytes_codecs,
-            batch_size=self.batch_size,
-            grid=self.grid,
-            default=self.default,
-        )
+        return BatchedPipeline(**{each.name: getattr(self, each.name) for each in fields(BatchedPipeline)})
 
 
 register_pipeline(BatchedPipeline)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.buffer import Buffer
@@ -39,14 +39,9 @@ class NamedCodec:
         return str(self.codec.to_dict()["name"])
 
     @cached_property
-    def synchronous(self) -> bool:
-        """Whether it can be called without an event loop."""
-        return codec_supports_sync(self.codec)
-
-    @cached_property
     def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick estimate."""
-        own = self.configuration
+        own: Any = self.codec.to_dict().get("configuration", {})
         levels = {key: 1 for key in LEVELS if isinstance(own.get(key), int) and own[key] > 1}
         if not levels:
             return self
@@ -61,12 +56,6 @@ class NamedCodec:
         (True, False)
         """
         return bool(_without_levels(self.codec.to_dict()) == _without_levels(other.codec.to_dict()))
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """Its configuration in zarr.json."""
-        configuration: Any = self.codec.to_dict().get("configuration", {})
-        return dict(configuration)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copying and pickling look for these before there is a codec
@@ -111,13 +100,12 @@ class Chain:
             raise ChunkEncodeError(
                 f"{self._say(position)} returned nothing for its {len(data)} bytes{named_chunk()}"
             )
-        result: Buffer = encoded
-        return result
+        return cast("Buffer", encoded)
 
     def decode(self, position: int, data: Buffer, most: int | None) -> Buffer:
         """`data` as the codec at `position` decodes it; more than `most` bytes are an error."""
         try:
-            decoded: Buffer = decode_with(self.codecs[position].codec, data, self.spec, most)
+            return cast("Buffer", decode_with(self.codecs[position].codec, data, self.spec, most))
         except BaseException as error:
             if not (isinstance(error, Exception) or has_panicked(error)):
                 raise
@@ -125,7 +113,6 @@ class Chain:
                 f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "
                 f"{str(error) or type(error).__name__}"
             ) from error
-        return decoded
 
     def _say(self, position: int) -> str:
         name = self.codecs[position].name

@@ -136,6 +136,11 @@ def with_options(config: ArrayConfig, options: RuntimeOptions) -> RuntimeConfig:
     return RuntimeConfig(options=options, **config.to_dict())
 
 
+def with_default(config: ArrayConfig, decision: Decision) -> RuntimeConfig:
+    """`config` with a decision that applies if there is no other."""
+    return with_options(config, options_in(config).over(RuntimeOptions(default=decision)))
+
+
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """The spec for a `conditional` codec inside one that decides by `decision`."""
     options = options_in(spec.config)
@@ -267,6 +272,4 @@ def config_of(array: AnyArray) -> ArrayConfig:
     """The configuration for writing an array: its own, and what its attributes remember."""
     config = array.async_array.config
     decision = remembered_decision(array.metadata.attributes)
-    if decision is None:
-        return config
-    return with_options(config, options_in(config).over(RuntimeOptions(default=decision)))
+    return config if decision is None else with_default(config, decision)
