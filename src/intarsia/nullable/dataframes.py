@@ -42,8 +42,6 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
         raise DataTypeError("a single element is not an Arrow array: use .item()")
     flat = _flat_to_arrow(pa, data.reshape(-1))
     for size in reversed(data.shape[1:]):
-        if size == 0:
-            raise DataTypeError(f"Arrow cannot express the shape {data.shape}: a list would be empty")
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
 
@@ -283,8 +281,6 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stack_columns(columns, list(data.columns))
-    if isinstance(data, pd.MultiIndex):
-        raise DataTypeError("an index of several levels has no equivalent in an array: give one level")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         return NullableValues(*pandas_memory(array))

@@ -26,9 +26,7 @@ def from_geff(
     """
     root: Any = zarr.open_group(to_store(source), mode="r", path=path or "")
     where = f"{of}/props/{prop}"
-    group = root.get(where)
-    if not isinstance(group, zarr.Group):
-        raise KeyError(f"there is no property {prop!r} of {of}: there is nothing at {where}")
+    group = root[where]
     stored: Any = group["values"]
     if "data" in group:
         raise DataTypeError(
