@@ -17,7 +17,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
+from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid, codec_specs
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -145,13 +145,6 @@ class StoredChunk:
         return cls(path, metadata.codecs, spec, partial(grid.position_of, index, spec, metadata.codecs))
 
 
-def spec_after_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:
-    """What zarr tells the codec after these, given what it tells the first of them."""
-    for codec in codecs:
-        spec = codec.resolve_metadata(spec)
-    return spec
-
-
 def has_conditional(codecs: Iterable[Codec]) -> bool:
     """Whether a `conditional` codec is among or inside these.
 
@@ -195,8 +188,8 @@ def _find(
     nested: bool = False,
 ) -> Iterator[CodecPath]:
     """The `conditional` codecs in the list of codecs at `path`; `first` is the spec of its first codec."""
-    for position, codec in enumerate(codecs):
-        spec, at = spec_after_codecs(codecs[:position], first), f"{path}[{position}]"
+    for position, (codec, spec) in enumerate(zip(codecs, codec_specs(codecs, first), strict=True)):
+        at = f"{path}[{position}]"
         if isinstance(codec, ConditionalCodec):
             yield CodecPath(at, codec, spec, shards, axes, nested)
             yield from _find(codec.codecs, f"{at}.codecs", spec, shards, axes, nested=True)
@@ -245,7 +238,7 @@ class ChunkWalk:
         if not has_conditional(codecs):
             return None
         *before, codec = codecs
-        own, at = spec_after_codecs(before, spec), f"{path}[{len(before)}]"
+        own, at = codec_specs(codecs, spec)[-1], f"{path}[{len(before)}]"
         if isinstance(codec, ShardingCodec):
             return self._shard(codec, data, own, locate, at)
         if hasattr(codec, "chains"):

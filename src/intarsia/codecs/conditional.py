@@ -1,6 +1,5 @@
 """The `conditional` codec: a bitmask before each chunk says which nested codecs apply to it."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +16,7 @@ from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import base, decisions, runtime_options
 from intarsia.codecs.compressors import bounds_of, encoded_bound, likely_bound, unknown_bound
 from intarsia.codecs.configuration import check_configuration, read_configuration
-from intarsia.codecs.context import named_chunk, needs_chunk_index
+from intarsia.codecs.context import named_chunk
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -193,7 +192,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return decision is not None and decision.one_by_one
+        return self.holds_another or (decision is not None and decision.one_by_one)
 
     def chain(self, chunk_spec: ArraySpec, decision: decisions.Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
@@ -226,11 +225,6 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         mask, encoded = self.decide(chunk_data, chunk_spec, self.effective_decision(chunk_spec))
         return self.join(mask, encoded, chunk_spec)
-
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        waits = self.holds_another or needs_chunk_index(self, chunk_spec)
-        run = base.in_own_thread if waits else asyncio.to_thread
-        return await run(self._encode_sync, chunk_data, chunk_spec)
 
     def decide(
         self, data: Buffer, chunk_spec: ArraySpec, decision: decisions.Decision | None
@@ -344,14 +338,7 @@ def one_of(
             position = nested.index(codec, start) if codec in nested[start:] else len(nested)
             nested[position:] = nested[position:] or [codec]
             mask, start = mask | 1 << position, position + 1
-        if not mask or mask in masks:
-            what = (
-                "is listed twice" if mask else "has no codecs: storing a chunk unchanged is always possible"
-            )
-            raise CodecConfigurationError(f"alternative {len(masks)} of one_of {what}")
         masks.append(mask)
-    if not masks:
-        raise CodecConfigurationError("one_of needs at least one alternative")
     return ConditionalCodec(codecs=nested, decision=decisions.OneOf(tuple(masks), weight))
 
 

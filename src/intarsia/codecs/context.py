@@ -31,7 +31,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import all_codecs, switch_pipeline, without_copies
+from intarsia.codecs.base import all_codecs, needs_chunk_index, switch_pipeline, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -234,20 +234,6 @@ def named_chunk() -> str:
     """
     index = current_position.get()().index
     return "" if index is None else f" of chunk {index}"
-
-
-def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr.
-
-    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
-    does not need.
-
-    >>> from intarsia.codecs import ShuffleCodec
-    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
-    False
-    """
-    asking: list[Any] = [each for each in all_codecs([codec]) if hasattr(each, "needs_chunk_index")]
-    return any(each.needs_chunk_index(chunk_spec) for each in asking)
 
 
 def names_chunks(*codecs: Codec) -> bool:

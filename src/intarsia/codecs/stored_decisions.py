@@ -17,7 +17,7 @@ import zarr
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, sync
+from intarsia._compat import ArraySpec, ArrayV3Metadata, codec_specs, sync
 from intarsia.codecs import decisions, runtime_options
 from intarsia.codecs.base import CodecLike, all_codecs
 from intarsia.codecs.codec_path import (
@@ -28,7 +28,6 @@ from intarsia.codecs.codec_path import (
     deciding_members,
     find_codecs,
     names_of,
-    spec_after_codecs,
 )
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -468,7 +467,7 @@ def _reader_of_headers(
     def read(chunk: StoredChunk) -> list[Bitmask]:
         locators, requests = [chunk.locate], [header(0)]
         if shard is not None:
-            outer = spec_after_codecs(metadata.codecs[:-1], chunk.spec)
+            outer = codec_specs(metadata.codecs, chunk.spec)[-1]
             entries = ShardIndex.of(shard, outer.shape)
             table = (
                 RangeByteRequest(0, entries.nbytes) if entries.first else SuffixByteRequest(entries.nbytes)

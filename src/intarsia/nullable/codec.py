@@ -6,7 +6,6 @@ codecs, nested in the `optional` codec.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,9 +29,9 @@ from intarsia._compat import (
     stages,
 )
 from intarsia.codecs import compressors
-from intarsia.codecs.base import ChunkNamingCodec, CodecLike, aligned, in_own_thread, parse_codecs
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, SynchronousCodec, aligned, parse_codecs
 from intarsia.codecs.configuration import read_configuration
-from intarsia.codecs.context import named_chunk, needs_chunk_index
+from intarsia.codecs.context import named_chunk
 from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
@@ -46,7 +45,7 @@ HEADER = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True)
-class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
+class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: the mask of present elements, then those elements, each encoded by its own codecs.
 
     Without `data_codecs`, creating an array picks codecs that suit the data type.
@@ -173,10 +172,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     # -- encoding
 
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        run = in_own_thread if needs_chunk_index(self, chunk_spec) else asyncio.to_thread
-        return await run(self._encode_sync, chunk_data, chunk_spec)
-
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         dtype = _optional(chunk_spec.dtype)
         nullable = to_nullable(chunk_data, dtype.depth)
@@ -195,9 +190,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return _join_parts(mask, self._data.encode(data, _data_spec(chunk_spec, count)), chunk_spec)
 
     # -- decoding
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         mask, encoded = _split_parts(chunk_data)
