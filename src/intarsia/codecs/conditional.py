@@ -243,16 +243,16 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         chunk_data: Buffer,
         chunk_spec: ArraySpec,
         most: int | None,
-        see: Callable[[str, int], None] | None = None,
+        seen: dict[str, int] | None = None,
         path: str = "",
     ) -> Buffer:
         """The decoded chunk; if it has more than `most` bytes, an error is raised before they are made.
 
-        `see` is called with the bitmask, after `path`, and with those of applied nested `conditional` codecs.
+        `seen` gets the bitmask, by `path`, and those of applied nested `conditional` codecs.
         """
         mask = self.read_mask(chunk_data)
-        if see is not None:
-            see(path, mask)
+        if seen is not None:
+            seen[path] = mask
         if most is None:
             most = unknown_bound(chunk_spec, len(chunk_data))
         data = chunk_data[self.header_bytes :]
@@ -262,9 +262,9 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             bounds = bounds_of([self.codecs[position] for position in applied], most, chain.spec)
             for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
                 nested = self.codecs[position]
-                if see is not None and isinstance(nested, ConditionalCodec):
+                if seen is not None and isinstance(nested, ConditionalCodec):
                     inside = f"{path}.codecs[{position}]"
-                    data = nested.decode_at_most(data, chain.spec, bound, see, inside)
+                    data = nested.decode_at_most(data, chain.spec, bound, seen, inside)
                 else:
                     data = chain.decode(position, data, bound)
         return base.aligned(data, chunk_spec) if self.aligns else data

@@ -429,30 +429,31 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         switch_pipeline()
         batch = list(batch_info)
-        if not self.verifies(batch):  # no other codec needs the index for decoding
-            try:
-                with at_position(UNKNOWN):
-                    result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)
-                    return result
-            except BaseException as error:
-                is_about_a_chunk = isinstance(error, ValueError | errors.ChunkIndexUnknownError)
-                if not is_about_a_chunk and not errors.has_panicked(error):
-                    raise
-        return await self._chunkwise.read(batch, out, drop_axes)
+        again = partial(self._chunkwise.read, batch, out, drop_axes)
+        if self.verifies(batch):  # no other codec needs the index for decoding
+            return await again()
+        return await self._or_chunkwise(super().read(batch, out, drop_axes), again)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         switch_pipeline()
         batch = self.to_write(batch_info)
-        if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
-            try:
-                with at_position(UNKNOWN):
-                    return await super().write(batch, value, drop_axes)
-            except Exception as error:
-                if not isinstance(error, ValueError | RuntimeError):  # not what a nested codec raises
-                    raise
-        return await self._chunkwise.write(batch, value, drop_axes)
+        again = partial(self._chunkwise.write, batch, value, drop_axes)
+        if any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
+            return await again()
+        return await self._or_chunkwise(super().write(batch, value, drop_axes), again)
+
+    @staticmethod
+    async def _or_chunkwise[T](whole: Awaitable[T], again: Callable[[], Awaitable[T]]) -> T:
+        """The result for all chunks together; chunk by chunk, if a codec raises an error."""
+        try:
+            with at_position(UNKNOWN):
+                return await whole
+        except BaseException as error:
+            if not isinstance(error, ValueError | RuntimeError) and not errors.has_panicked(error):
+                raise
+        return await again()
 
     @cached_property
     def _chunkwise(self) -> BatchedPipeline:

@@ -430,12 +430,12 @@ def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
 
     def visit(codec: ConditionalCodec, path: str, data: Buffer, spec: ArraySpec) -> None:
         here = current_position.get()().index
-        if here is not None and codec.holds_another:
-            codec.decode_at_most(
-                data, spec, likely_bound(spec), lambda at, mask: found.append((at, here, mask)), path
-            )
-        elif here is not None:
-            found.append((path, here, codec.read_mask(data)))
+        if here is None:
+            return
+        seen = {path: codec.read_mask(data)}
+        if codec.holds_another:
+            codec.decode_at_most(data, spec, likely_bound(spec), seen, path)
+        found.extend((at, here, mask) for at, mask in seen.items())
 
     data = read_parts(chunk.path, [None])[0]
     if data is not None:
