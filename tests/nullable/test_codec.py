@@ -212,10 +212,10 @@ HUGE = 2**62
         (framed(b"\x25", bytes(6), data_length=5), "but 7 follow"),
         (framed(b"\x25\0", bytes(6)), "2 bytes.*need 1"),
         (framed(b"", bytes(6)), "0 bytes"),
-        (framed(b"\x25", bytes(4)), "data part.* is damaged: bytes: .* size 2 into shape"),
-        (framed(b"\x25", bytes(8)), "data part.* is damaged: bytes: .* size 4 into shape"),
-        (framed(b"\x25", bytes(5)), "data part.* is damaged: bytes"),
-        (framed(b"\x27", bytes(6)), "data part.* is damaged: bytes: .* size 3 into shape"),
+        (framed(b"\x25", bytes(4)), "data part: .*'bytes' cannot decode .* size 2 into shape"),
+        (framed(b"\x25", bytes(8)), "data part: .*'bytes' cannot decode .* size 4 into shape"),
+        (framed(b"\x25", bytes(5)), "data part: .*'bytes' cannot decode"),
+        (framed(b"\x27", bytes(6)), "data part: .*'bytes' cannot decode .* size 3 into shape"),
         (framed(b"\x00", bytes(6)), "nothing is present, but there are 6 bytes"),
         (framed(b"\xa5", bytes(6)), "padding bits.* are not zero"),
     ],
@@ -240,7 +240,7 @@ def test_a_failing_compressor_is_named(codec, pipeline):
     raw = stored(array)
     store(array, framed(raw[16:17], b"not compressed"))
     name = codec.to_dict()["name"]
-    with pytest.raises(ChunkDecodeError, match=f"the data part.* is damaged: {name}"):
+    with pytest.raises(ChunkDecodeError, match=f"data part: codec '{name}' cannot decode"):
         array[:]
 
 

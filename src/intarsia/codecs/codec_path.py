@@ -31,7 +31,7 @@ from intarsia.codecs.context import (
     inner_position,
     to_array_axes,
 )
-from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
@@ -245,10 +245,10 @@ class ChunkWalk:
             return self._parts(cast("MultiPartCodec", codec), data, own, locate, at)
         assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
         if has_conditional(before):
-            alone = Chain(None, (NamedCodec(codec),), own)
-            new = self._back(before, alone.decode(0, data, likely_bound(own)), spec, locate, path)
+            inside = decode_with(codec, data, own, likely_bound(own))
+            new = self._back(before, inside, spec, locate, path)
             if new is not None:
-                return alone.encode(0, new)
+                return cast("Buffer", encode_with(codec, new, own))
         return self.visit(codec, at, data, own) if isinstance(codec, ConditionalCodec) else None
 
     def _shard(

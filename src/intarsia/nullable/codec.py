@@ -34,7 +34,7 @@ from intarsia.codecs.configuration import read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
 from intarsia.nullable.elements import NULL, Some, scatter
@@ -248,7 +248,7 @@ class NestedCodecs:
         """The encoded part."""
         encoded: Any = data
         for codec, codec_spec in zip(self.codecs, codec_specs(self.codecs, spec), strict=True):
-            encoded = encode_with(codec, encoded, codec_spec)
+            encoded = encode_with(codec, encoded, codec_spec, self._where)
         part: Buffer = encoded
         return part
 
@@ -264,28 +264,17 @@ class NestedCodecs:
             if codec is serializer and serializer.is_fixed_size:
                 decoded = aligned(decoded, inner)
             most = limits.pop(0) if limits else None
-            decoded = self._decode_one(codec, decoded, codec_spec, most)
+            decoded = decode_with(codec, decoded, codec_spec, most, self._where)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
-                f"but {spec.shape} is expected"
+                f"{self._where}it{named_chunk()} has shape {decoded.shape}, but {spec.shape} is expected"
             )
         part: NDBuffer = decoded
         return part
 
-    def _decode_one(self, codec: Codec, data: Any, spec: ArraySpec, most: int | None = None) -> Any:
-        try:
-            compressors.check_count(codec, data, prod(spec.shape))
-            return decode_with(codec, data, spec, most)
-        except BaseException as error:
-            passes = not isinstance(error, Exception) and not has_panicked(error)
-            if passes or isinstance(error, ChunkDecodeError):
-                raise
-            name = codec.to_dict().get("name", type(codec).__name__)
-            raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
-                f"{error or type(error).__name__}"
-            ) from error
+    @property
+    def _where(self) -> str:
+        return f"codec 'optional', {self.part} part: "
 
 
 def _mask_spec(spec: ArraySpec) -> ArraySpec:
