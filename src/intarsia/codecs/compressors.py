@@ -98,6 +98,8 @@ def compressors_in_use() -> dict[str, str]:
 type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
+GZIP = zlib.MAX_WBITS | 16  # zlib's way of saying that a gzip header and trailer are expected
+GZIP_SIZE = 4
 BLOSC_HEADER = 16
 _BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of the stored data
 LZ4_HEADER = 4
@@ -399,6 +401,14 @@ def _gzip(_codec: Any, data: Any, most: int) -> Any:
         trailer = GZIP_TRAILER.pack(deflate.crc32(content), len(content))
         if bytes(data).find(trailer) == len(data) - GZIP_TRAILER.size:
             return content
+    if int.from_bytes(bytes(data[-GZIP_SIZE:]), "little") > most:  # as the last member says
+        raise _too_much(most)
+    stream = zlib.decompressobj(GZIP)
+    unpacked = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
+    if len(unpacked) > most:
+        raise _too_much(most)
+    if stream.eof and not stream.unused_data:
+        return unpacked
     return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most)  # several members, or padding, or damage
 
 
