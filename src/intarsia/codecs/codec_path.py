@@ -1,6 +1,6 @@
 """The walk from an array, or from the bytes of one of its chunks, to its `conditional` codecs.
 
-`find_codecs` goes through zarr.json, through shards and the parts of nullable data. `visit_codecs` goes the
+`find_codecs` goes through zarr.json, through shards and the parts of nullable data. `ChunkWalk` goes the
 same way through the bytes of a chunk, and back if a visit has replaced some. `masks`, `rewrite`,
 `with_decision` and `extend_codecs` do nothing else.
 """
@@ -17,7 +17,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid, codec_specs
+from intarsia._compat import ArraySpec, ChunkGrid, codec_specs
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -96,26 +96,26 @@ class CodecPath:
         >>> find_codecs(z, "count")[0].grid_shape(z)
         (3, 3)
         """
+        metadata: Any = array.metadata
         if not self.shards:
-            return ChunkGrid.from_metadata(array.metadata).grid_shape
+            return ChunkGrid.from_metadata(metadata).grid_shape
         chunk_shape = self.chunk_shape(array)
         if chunk_shape is None:
             raise CodecConfigurationError(
                 "the chunks inside the shards of this array have no place in its chunk grid: of the codecs "
-                f"before the shards in {names_of(array.metadata)}, one does more than reorder the axes"
+                f"before the shards in {names_of(metadata.codecs)}, one does more than reorder the axes"
             )
         return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
 
 
-def names_of(metadata: Any) -> list[Any]:
-    """The names of the codecs in zarr.json, with those inside them."""
-    return [codec.to_dict().get("name") for codec in all_codecs(getattr(metadata, "codecs", ()))]
+def names_of(codecs: Iterable[Codec]) -> list[Any]:
+    """The names of codecs in zarr.json, and of those inside them."""
+    return [codec.to_dict().get("name") for codec in all_codecs(codecs)]
 
 
 def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     """The first codec's spec for a chunk of `array` of this shape."""
-    metadata: Any = array.metadata
-    return first_spec(metadata, shape, config_of(array))
+    return first_spec(array.metadata, shape, config_of(array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,11 @@ def find_codecs(array: zarr.Array[Any], purpose: str) -> list[CodecPath]:
     ...
     intarsia.errors.CodecConfigurationError: cannot read bitmasks: the array has no conditional codec; ...
     """
-    metadata = array.metadata
-    if not isinstance(metadata, ArrayV3Metadata):
-        raise CodecConfigurationError(
-            f"cannot {purpose}: the array is in Zarr format 2, which has no such codec"
-        )
-    spec, axes = stored_spec(array, array.shape), tuple(range(array.ndim))
-    codecs = list(_find(metadata.codecs, "codecs", spec, (), axes))
+    own: tuple[Codec, ...] = getattr(array.metadata, "codecs", ())  # there are none in format 2
+    codecs = list(_find(own, "codecs", stored_spec(array, array.shape), (), tuple(range(array.ndim))))
     if not codecs:
         raise CodecConfigurationError(
-            f"cannot {purpose}: the array has no conditional codec; its codecs are {names_of(metadata)}"
+            f"cannot {purpose}: the array has no conditional codec; its codecs are {names_of(own)}"
         )
     return codecs
 

@@ -110,9 +110,9 @@ class Grid:
         return ChunkPosition(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
 
 
-def first_spec(metadata: ArrayV3Metadata, shape: Index, config: _compat.ArrayConfig) -> ArraySpec:
+def first_spec(metadata: ArrayMetadata, shape: Index, config: _compat.ArrayConfig) -> ArraySpec:
     """What zarr tells the first codec about a chunk of this shape."""
-    return ArraySpec(shape, metadata.data_type, metadata.fill_value, config, default_buffer_prototype())
+    return ArraySpec(shape, metadata.dtype, metadata.fill_value, config, default_buffer_prototype())
 
 
 def inner_position(
@@ -214,9 +214,8 @@ def current_chunk_index() -> tuple[int, ...]:
     index = current_position.get()().index
     if index is None:
         raise ChunkIndexUnknownError(
-            "a function asks for chunk_index, or a plan needs it, but the codec pipeline that this array was "
-            f"opened with, or the one in use ({zarr.config.get('codec_pipeline.path')!r}), "
-            "does not provide it, or not for this array.\n"
+            "a function or a plan needs chunk_index, but the codec pipeline that this array was opened with, "
+            f"or the one in use ({zarr.config.get('codec_pipeline.path')!r}), does not provide it.\n"
             "  Use one that does, and open the array again: zarr.config.set({'codec_pipeline.path': "
             "'intarsia.codecs.context.BatchedPipeline'})"
         )

@@ -156,8 +156,7 @@ class PadCodec(base.SynchronousBytesCodec):
         if source is None:
             raise ChunkEncodeError(
                 f"codec {codec!r}: it is not known which {self.nbytes} bytes to put around the data"
-                f"{named_chunk()}: zarr.json says that a function computes them, and there is "
-                "none here.\n"
+                f"{named_chunk()}: a function computes them, and there is none here.\n"
                 "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
                 f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )

@@ -16,7 +16,7 @@ from zarr.abc.codec import Codec
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
-from intarsia.codecs.decisions import Decision, parse_decision
+from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, parse_decision
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
@@ -260,12 +260,7 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
     name = attributes.get(REMEMBERED)
     if name is None:
         return None
-    try:
-        if isinstance(name, str):
-            return parse_decision(name)
-    except CodecConfigurationError:
-        pass
-    return parse_decision(partial(_refuse, str(name)))
+    return NAMED_DECISIONS.get(str(name)) or parse_decision(partial(_refuse, str(name)))
 
 
 def config_of(array: AnyArray) -> ArrayConfig:

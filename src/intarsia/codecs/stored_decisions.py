@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import zarr
+from zarr.abc.codec import Codec
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
@@ -137,9 +138,8 @@ def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Deci
         if not matches:
             raise CodecConfigurationError(
                 f"cannot {PURPOSE}: the array has {outer[0].codec}, but {codec} was given.\n"
-                "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
-                "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: "
-                "intarsia.recode"
+                "  Give the codecs of the array, at any level, or the decision alone; or add codecs: "
+                "intarsia.codecs.extend_codecs(array, codecs)"
             )
         for each in matches:
             levels.append((each.codec.named, _as_opened(codec, each).named))
@@ -189,8 +189,7 @@ def _name_of(decision: Decision | None) -> str | None:
     name = next((name for name, other in NAMED_DECISIONS.items() if other == decision), None)
     if name is None:
         raise CodecConfigurationError(
-            f"the decision {decision} cannot be remembered: attributes are JSON, which cannot hold "
-            "functions, bitmasks or settings, so nobody who opens the array would know them.\n"
+            f"the decision {decision} cannot be remembered: attributes cannot hold functions or bitmasks.\n"
             f"  Remember one that has a name: {', '.join(NAMED_DECISIONS)}"
         )
     return name
@@ -218,13 +217,12 @@ def with_padding[T: AnyArray](
     runtime_options.check_padding(padding)
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding, verify_header=verify_header)
-    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
-    count = sum(isinstance(codec, PadCodec) for codec in codecs)
+    codecs: tuple[Codec, ...] = getattr(array.metadata, "codecs", ())
+    count = sum(isinstance(codec, PadCodec) for codec in all_codecs(codecs))
     if count != 1:
-        names = names_of(array.metadata)
         raise CodecConfigurationError(
-            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
-            + (", so it is not clear which one is meant" if count else f"; its codecs are {names}")
+            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs, and not one; "
+            f"its codecs are {names_of(codecs)}"
         )
     padded: Any = _with_options(array, padding=padding, verify_header=verify_header)
     return cast("T", padded)
@@ -292,8 +290,12 @@ def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV
             f"cannot {EXTENDING}: the array has {1 + len(others)} conditional codecs, and it is not clear "
             "which one is meant"
         )
-    # With the old header: a longer one would make the stored chunks unreadable.
     nested, bits = [*own.codec.codecs, *added], own.codec.header_bits
+    if len(nested) > bits:  # a longer header would make the stored chunks unreadable
+        raise CodecConfigurationError(
+            f"cannot {EXTENDING}: a chunk has {bits} header bits, but {len(nested)} codecs need one each.\n"
+            f"  Create an array with header_bits={(len(nested) + 7) // 8 * 8} or more, and copy the values"
+        )
     extended = ConditionalCodec(codecs=nested, header_bits=bits, name=own.codec.name)
     document: Any = stored.metadata.to_dict()
     objects = _object_at(document, own.path)["configuration"]["codecs"]
