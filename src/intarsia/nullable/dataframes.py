@@ -15,7 +15,7 @@ from intarsia._compat import pandas_memory
 from intarsia.casting import cast
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import import_extra
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues, check_one_level
 
 if TYPE_CHECKING:
     import pandas
@@ -198,11 +198,7 @@ def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
     """`nullable` for libraries with one kind of null: refuses levels, and NaT unless it becomes null."""
-    if nullable.depth > 1:
-        raise DataTypeError(
-            f"{where} has one kind of null, but this data has {nullable.depth}: "
-            "give up the difference with collapse() first"
-        )
+    check_one_level(nullable.depth, where)
     if nullable.values.dtype.kind not in "mM":
         return nullable
     nat = np.isnat(nullable.values) & ~nullable.isnull()
