@@ -328,9 +328,6 @@ type Bitmask = tuple[str, Index, int]
 
 READING = "read bitmasks"
 
-LARGEST_INTEGER_BITS = 64
-"""Longer bitmasks are Python integers in an object array."""
-
 
 def masks(array: Any, *, names: bool = False) -> Any:
     """The bitmask of every stored chunk of `array`, which has a `conditional` codec, over its chunk grid.
@@ -422,8 +419,8 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
 
 
 def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
-    sizes = (size for size in (8, 16, 32, 64) if size >= codec.header_bits)
-    return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
+    """The type of its bitmasks: Python integers if they have more than 64 bits."""
+    return np.min_scalar_type((1 << codec.header_bits) - 1)
 
 
 def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
