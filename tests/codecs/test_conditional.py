@@ -274,10 +274,10 @@ def test_zarr_json_holds_what_was_given_and_nothing_of_the_decision(name, bits, 
         ({"header_bits": "16"}, "Expected `int`.* - at `..header_bits`"),
         ({"header_bits": 16.0}, "Expected `int`.* - at `..header_bits`"),
         ({"header_bits": True}, "Expected `int`.* - at `..header_bits`"),
-        ({"codecs": [BytesCodec()]}, r"codecs\[0\] is 'bytes', which is array -> bytes"),
+        ({"codecs": [BytesCodec()]}, r"codecs\[0\] is BytesCodec\(.*only bytes -> bytes"),
         (
             {"codecs": [ZstdCodec(), TransposeCodec(order=(0,))]},
-            r"codecs\[1\] is 'transpose', .* array -> array",
+            r"codecs\[1\] is .*Transpose.*only bytes -> bytes",
         ),
         ({"codecs": [7]}, "7 is not a codec"),
         ({"codecs": None}, "codecs is missing"),
@@ -317,7 +317,7 @@ def test_a_bad_configuration_is_refused_when_the_codec_is_made(fields, match):
             {"codecs": [{"name": "crc32c"}], "header_bits": 0},
             "header_bits: 0 must be a multiple of 8 and at least",
         ),
-        ({"codecs": [{"name": "bytes"}]}, "'bytes', which is array -> bytes"),
+        ({"codecs": [{"name": "bytes"}]}, "'bytes'.* only bytes -> bytes"),
     ],
 )
 def test_a_bad_zarr_json_is_refused_when_the_array_is_opened(configuration, match, tmp_path):
@@ -336,10 +336,10 @@ def test_a_bad_zarr_json_is_refused_when_the_array_is_opened(configuration, matc
         (b"", r"0 bytes of chunk \(1,\) are fewer than the 1 bytes of the header"),
         (b"\x04abc", r"header of chunk \(1,\) says 0b100, but there are only 2 nested codecs"),
         (b"\x80", "says 0b10000000"),
-        (b"\x02garbage", r"nested codec 1 \('zstd'\) cannot decode its 7 bytes of chunk \(1,\)"),
-        (b"\x01abc", r"nested codec 0 \('shuffle'\) cannot decode its 3 bytes of chunk \(1,\)"),
-        (b"\x03garbage", r"nested codec 1 \('zstd'\)"),
-        (b"\x02", r"nested codec 1 \('zstd'\) cannot decode its 0 bytes"),
+        (b"\x02garbage", r"nested codec 'zstd' cannot decode the data of chunk \(1,\)"),
+        (b"\x01abc", r"codec 'shuffle': 3 bytes of chunk \(1,\)"),
+        (b"\x03garbage", "nested codec 'zstd'"),
+        (b"\x02", r"nested codec 'zstd' cannot decode the data"),
     ],
 )
 def test_damage_is_an_error_that_names_codec_and_chunk(stored, match, tmp_path, our_pipeline):
@@ -358,13 +358,9 @@ def test_a_truncated_long_header_is_an_error():
         decode(codec, bytes(7))
 
 
-def test_the_encoded_size_is_known_only_if_no_codec_changes_it():
-    spec = spec_of(100)
-    assert ConditionalCodec(codecs=[], header_bits=8).compute_encoded_size(100, spec) == 101
-    assert ConditionalCodec(codecs=[ShuffleCodec(element_size=2)]).compute_encoded_size(100, spec) == 101
-    for changing in (Crc32cCodec(), ZstdCodec()):
-        with pytest.raises(NotImplementedError):
-            ConditionalCodec(codecs=[changing]).compute_encoded_size(100, spec)
+def test_the_encoded_size_is_not_known_beforehand():
+    with pytest.raises(NotImplementedError):
+        ConditionalCodec(codecs=[ZstdCodec()]).compute_encoded_size(100, spec_of(100))
 
 
 def test_nested_codecs_learn_about_the_array():
@@ -500,4 +496,4 @@ def test_a_nested_codec_that_fails_while_writing_is_named_with_the_chunk(sharded
     z = zarr.create(store={}, shape=6, chunks=3 if sharded else 1, dtype="u1", codecs=codecs)
     with pytest.raises(RuntimeError, match="no threes") as caught:
         z[:] = np.arange(6)
-    assert any("nested codec 0 ('gzip') of chunk (3,)" in note for note in caught.value.__notes__)
+    assert any("nested codec 'gzip' of chunk (3,)" in note for note in caught.value.__notes__)

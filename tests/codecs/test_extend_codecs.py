@@ -61,7 +61,7 @@ def test_the_header_must_have_room():
     z = create({}, ConditionalCodec(codecs=[Crc32cCodec()] * 7))
     z = extend_codecs(z, [ZstdCodec()])
     before = z.store._store_dict["zarr.json"].to_bytes()
-    with pytest.raises(CodecConfigurationError, match=r"8 bits, but 9 nested codecs[\s\S]*header_bits=16"):
+    with pytest.raises(CodecConfigurationError, match=r"8 header bits, but 9 codecs[\s\S]*header_bits=16"):
         extend_codecs(z, [GzipCodec()])
     assert z.store._store_dict["zarr.json"].to_bytes() == before
     wide = create({}, ConditionalCodec(codecs=[Crc32cCodec()] * 7, header_bits=16))
@@ -94,9 +94,13 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path):
         with pytest.raises(error, match=said):
             extend_codecs(array, codecs)
     assert (tmp_path / "a/zarr.json").read_bytes() == before
+
+
+def test_an_older_handle_adds_to_what_is_stored_now():
+    z = create({}, ConditionalCodec(codecs=[GzipCodec()]))
     extend_codecs(z, [ZstdCodec()])
-    with pytest.raises(CodecConfigurationError, match="open the array again"):
-        extend_codecs(z, [ZstdCodec()])
+    z = extend_codecs(z, ["crc32c"])
+    assert [codec.to_dict()["name"] for codec in z.metadata.codecs[1].codecs] == ["gzip", "zstd", "crc32c"]
 
 
 def test_the_decision_comes_along():

@@ -123,9 +123,6 @@ def test_a_pipeline_that_cannot_work_on_a_chunk_is_passed_over():
 @pytest.mark.parametrize(
     ("alternatives", "weight", "match"),
     [
-        ([], "small", "at least one"),
-        ([[]], "small", "alternative 0 of one_of has no codecs"),
-        (["zstd", ["zstd"]], "small", "alternative 1 of one_of is listed twice"),
         (["zstd"], "quick", "'quick' is not 'small', 'fast' or"),
         (["zstd"], -1, "bytes per second"),
         (["zstd"], True, "bytes per second"),

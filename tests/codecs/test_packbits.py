@@ -137,7 +137,7 @@ def test_edges_partial_writes_transpose_and_shards(sharded, tmp_path, pipeline):
 @pytest.mark.parametrize(
     ("fields", "dtype", "match"),
     [
-        ({"first_bit": 3, "last_bit": 2}, "u1", "last_bit 2 is below first_bit 3"),
+        ({"first_bit": 3, "last_bit": 2}, "u1", "bits 3 to 2 are not within the 8 bits of uint8"),
         ({"first_bit": -1}, "u1", "Expected `int` >= 0 - at `..first_bit`"),
         ({"last_bit": 8}, "u1", "bits 0 to 8 are not within the 8 bits of uint8"),
         ({"last_bit": 1}, "bool", "bits 0 to 1 are not within the 1 bits of bool"),

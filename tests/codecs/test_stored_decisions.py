@@ -373,11 +373,11 @@ def test_padding_goes_with_the_array_and_beside_a_decision(sharded, tmp_path):
 
 
 def test_padding_is_refused_where_it_has_no_place_or_two():
-    with pytest.raises(CodecConfigurationError, match=r"no pad or offset codecs; its codecs are \['bytes'"):
+    with pytest.raises(CodecConfigurationError, match=r"no pad or offset codecs.* its codecs are \['bytes'"):
         with_padding(create(), head)
     pad = PadCodec(location="start", nbytes=4)
     z = zarr.create(store={}, shape=4, dtype="u1", codecs=[LITTLE, pad, pad])
-    with pytest.raises(CodecConfigurationError, match="2 pad or offset codecs, so it is not clear"):
+    with pytest.raises(CodecConfigurationError, match="2 pad or offset codecs, and not one"):
         with_padding(z, head)
     with pytest.raises(CodecConfigurationError, match="must be bytes or a function of the encoded chunk"):
         with_padding(z, 4)
@@ -426,7 +426,7 @@ def test_a_codec_with_another_configuration_is_refused(function, other):
     z = zarr.create(store={}, shape=8, chunks=4, dtype="u1", codecs=[BytesCodec(), own])
     z[:] = 7
     given = ConditionalCodec(**other, decision="always_apply")
-    with pytest.raises(CodecConfigurationError, match=r"(?s)the array has Cond.*extend_codecs.*recode"):
+    with pytest.raises(CodecConfigurationError, match=r"(?s)the array has Cond.*extend_codecs"):
         function(z, given)
     assert masks(z).tolist() == [0, 0]
 

@@ -138,7 +138,6 @@ def test_without_data_codecs_those_of_the_data_type_are_taken():
         (lambda: NullableCodec(name="maybe"), "it is called"),
         (lambda: NullableCodec(data_codecs=[ShardingCodec(chunk_shape=(2,))]), "sharding around 'optional'"),
         (lambda: NullableCodec(mask_codecs=["gzip", "packbits"]), "are no chain"),
-        (lambda: NullableCodec.from_dict({"name": "bytes"}), "not an object of that name"),
         (lambda: NullableCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": BYTES}}),
          "missing required field `data_codecs`"),
         (lambda: NullableCodec.from_dict({"name": "zarrs.optional", "configuration": {"mask_codecs": [],
@@ -213,10 +212,10 @@ HUGE = 2**62
         (framed(b"\x25", bytes(6), data_length=5), "but 7 follow"),
         (framed(b"\x25\0", bytes(6)), "2 bytes.*need 1"),
         (framed(b"", bytes(6)), "0 bytes"),
-        (framed(b"\x25", bytes(4)), "data part.* is damaged: bytes: .* size 2 into shape"),
-        (framed(b"\x25", bytes(8)), "data part.* is damaged: bytes: .* size 4 into shape"),
-        (framed(b"\x25", bytes(5)), "data part.* is damaged: bytes"),
-        (framed(b"\x27", bytes(6)), "data part.* is damaged: bytes: .* size 3 into shape"),
+        (framed(b"\x25", bytes(4)), "data part: .*'bytes' cannot decode .* size 2 into shape"),
+        (framed(b"\x25", bytes(8)), "data part: .*'bytes' cannot decode .* size 4 into shape"),
+        (framed(b"\x25", bytes(5)), "data part: .*'bytes' cannot decode"),
+        (framed(b"\x27", bytes(6)), "data part: .*'bytes' cannot decode .* size 3 into shape"),
         (framed(b"\x00", bytes(6)), "nothing is present, but there are 6 bytes"),
         (framed(b"\xa5", bytes(6)), "padding bits.* are not zero"),
     ],
@@ -241,7 +240,7 @@ def test_a_failing_compressor_is_named(codec, pipeline):
     raw = stored(array)
     store(array, framed(raw[16:17], b"not compressed"))
     name = codec.to_dict()["name"]
-    with pytest.raises(ChunkDecodeError, match=f"the data part.* is damaged: {name}"):
+    with pytest.raises(ChunkDecodeError, match=f"data part: codec '{name}' cannot decode"):
         array[:]
 
 
@@ -253,7 +252,7 @@ def test_counts_of_strings_are_not_believed(pipeline):
         with pytest.raises(ChunkDecodeError, match=f"says it has {count} elements, but 2 are expected"):
             array[:]
     store(array, framed(mask, b"\2"))
-    with pytest.raises(ChunkDecodeError, match="but 2 are expected"):
+    with pytest.raises(ChunkDecodeError, match="truncated header"):
         array[:]
 
 

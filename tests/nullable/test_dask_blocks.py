@@ -57,7 +57,7 @@ def test_a_stored_array_computes_lazily_by_itself():
 
 def test_levels_of_null_are_refused():
     a = nullable.create_array({}, shape=3, dtype="int8", depth=2)
-    with pytest.raises(DataTypeError, match="one level"):
+    with pytest.raises(DataTypeError, match="one kind of null"):
         a.to_dask()
 
 

@@ -60,9 +60,9 @@ def test_groups_and_paths(tracks):
 
 
 def test_what_is_not_there(tracks):
-    with pytest.raises(KeyError, match="no property 'speed' of nodes"):
+    with pytest.raises(KeyError, match="nodes/props/speed"):
         from_geff(tracks, "speed")
-    with pytest.raises(KeyError, match="no property 't' of faces"):
+    with pytest.raises(KeyError, match="faces/props/t"):
         from_geff(tracks, "t", of="faces")
 
 

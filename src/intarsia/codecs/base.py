@@ -12,7 +12,6 @@ or a new one. The caller limits how much of it is under way at once, as zarr's p
 import asyncio
 import copy
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -90,6 +89,8 @@ class SynchronousCodec:
     """Whether the work is long enough to leave the event loop."""
 
     async def _encode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Any:
+        if needs_chunk_index(self, chunk_spec):  # a function may take long, and may wait for zarr
+            return await in_own_thread(self._encode_sync, chunk_data, chunk_spec)  # type: ignore[attr-defined]
         return await self._run(self._encode_sync, chunk_data, chunk_spec)  # type: ignore[attr-defined]
 
     async def _decode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Any:
@@ -115,23 +116,6 @@ class SynchronousBytesCodec(SynchronousCodec, ChunkNamingCodec, BytesBytesCodec)
 
     aligns: bool = True
     """Whether data that a header has shifted is copied to an aligned address; see `aligned`."""
-
-    @abstractmethod
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
-
-    @abstractmethod
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
-
-    async def decode(
-        self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
-    ) -> Iterable[Buffer | None]:
-        if self.runs_in_thread:
-            return await super().decode(chunks_and_specs)
-        # Without a task per chunk, which would take longer than the work.
-        return [
-            None if data is None else self._decode_sync(data, chunk_spec)
-            for data, chunk_spec in chunks_and_specs
-        ]
 
 
 def aligned(data: Buffer, spec: ArraySpec) -> Buffer:
@@ -235,6 +219,20 @@ def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
         for inside in ("codecs", "mask_codecs", "data_codecs"):
             if nested := getattr(codec, inside, None):
                 yield from all_codecs(nested)
+
+
+def needs_chunk_index(codec: Any, chunk_spec: ArraySpec) -> bool:
+    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr.
+
+    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
+    does not need.
+
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
+    False
+    """
+    asking: list[Any] = [each for each in all_codecs([codec]) if hasattr(each, "needs_chunk_index")]
+    return any(each.needs_chunk_index(chunk_spec) for each in asking)
 
 
 def parse_codecs(

@@ -168,13 +168,10 @@ def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: Ar
     return new
 
 
-def _decode(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:
+def _decode(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, dict[str, int]]:
     """A decoded chunk, and the bitmasks in its headers."""
-    masks: list[tuple[str, int]] = []
-    decoded = codec.decode_at_most(
-        data, spec, likely_bound(spec), lambda path, mask: masks.append((path, mask))
-    )
-    return decoded, masks
+    masks: dict[str, int] = {}
+    return codec.decode_at_most(data, spec, likely_bound(spec), masks), masks
 
 
 def _same(one: Buffer, other: Buffer) -> bool:

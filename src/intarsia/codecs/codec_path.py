@@ -1,6 +1,6 @@
 """The walk from an array, or from the bytes of one of its chunks, to its `conditional` codecs.
 
-`find_codecs` goes through zarr.json, through shards and the parts of nullable data. `visit_codecs` goes the
+`find_codecs` goes through zarr.json, through shards and the parts of nullable data. `ChunkWalk` goes the
 same way through the bytes of a chunk, and back if a visit has replaced some. `masks`, `rewrite`,
 `with_decision` and `extend_codecs` do nothing else.
 """
@@ -14,10 +14,10 @@ from typing import Any, Protocol, Self, cast
 import zarr
 from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
+from intarsia._compat import ArraySpec, ChunkGrid, codec_specs
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -27,10 +27,11 @@ from intarsia.codecs.context import (
     Locate,
     at_position,
     axes_after,
+    first_spec,
     inner_position,
     to_array_axes,
 )
-from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
@@ -95,28 +96,26 @@ class CodecPath:
         >>> find_codecs(z, "count")[0].grid_shape(z)
         (3, 3)
         """
+        metadata: Any = array.metadata
         if not self.shards:
-            return ChunkGrid.from_metadata(array.metadata).grid_shape
+            return ChunkGrid.from_metadata(metadata).grid_shape
         chunk_shape = self.chunk_shape(array)
         if chunk_shape is None:
             raise CodecConfigurationError(
                 "the chunks inside the shards of this array have no place in its chunk grid: of the codecs "
-                f"before the shards in {names_of(array.metadata)}, one does more than reorder the axes"
+                f"before the shards in {names_of(metadata.codecs)}, one does more than reorder the axes"
             )
         return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
 
 
-def names_of(metadata: Any) -> list[Any]:
-    """The names of the codecs in zarr.json, with those inside them."""
-    return [codec.to_dict().get("name") for codec in all_codecs(getattr(metadata, "codecs", ()))]
+def names_of(codecs: Iterable[Codec]) -> list[Any]:
+    """The names of codecs in zarr.json, and of those inside them."""
+    return [codec.to_dict().get("name") for codec in all_codecs(codecs)]
 
 
 def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     """The first codec's spec for a chunk of `array` of this shape."""
-    metadata: Any = array.metadata
-    return ArraySpec(
-        shape, metadata.data_type, metadata.fill_value, config_of(array), default_buffer_prototype()
-    )
+    return first_spec(array.metadata, shape, config_of(array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +145,6 @@ class StoredChunk:
         return cls(path, metadata.codecs, spec, partial(grid.position_of, index, spec, metadata.codecs))
 
 
-def spec_after_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:
-    """What zarr tells the codec after these, given what it tells the first of them."""
-    for codec in codecs:
-        spec = codec.resolve_metadata(spec)
-    return spec
-
-
 def has_conditional(codecs: Iterable[Codec]) -> bool:
     """Whether a `conditional` codec is among or inside these.
 
@@ -172,16 +164,11 @@ def find_codecs(array: zarr.Array[Any], purpose: str) -> list[CodecPath]:
     ...
     intarsia.errors.CodecConfigurationError: cannot read bitmasks: the array has no conditional codec; ...
     """
-    metadata = array.metadata
-    if not isinstance(metadata, ArrayV3Metadata):
-        raise CodecConfigurationError(
-            f"cannot {purpose}: the array is in Zarr format 2, which has no such codec"
-        )
-    spec, axes = stored_spec(array, array.shape), tuple(range(array.ndim))
-    codecs = list(_find(metadata.codecs, "codecs", spec, (), axes))
+    own: tuple[Codec, ...] = getattr(array.metadata, "codecs", ())  # there are none in format 2
+    codecs = list(_find(own, "codecs", stored_spec(array, array.shape), (), tuple(range(array.ndim))))
     if not codecs:
         raise CodecConfigurationError(
-            f"cannot {purpose}: the array has no conditional codec; its codecs are {names_of(metadata)}"
+            f"cannot {purpose}: the array has no conditional codec; its codecs are {names_of(own)}"
         )
     return codecs
 
@@ -196,8 +183,8 @@ def _find(
     nested: bool = False,
 ) -> Iterator[CodecPath]:
     """The `conditional` codecs in the list of codecs at `path`; `first` is the spec of its first codec."""
-    for position, codec in enumerate(codecs):
-        spec, at = spec_after_codecs(codecs[:position], first), f"{path}[{position}]"
+    for position, (codec, spec) in enumerate(zip(codecs, codec_specs(codecs, first), strict=True)):
+        at = f"{path}[{position}]"
         if isinstance(codec, ConditionalCodec):
             yield CodecPath(at, codec, spec, shards, axes, nested)
             yield from _find(codec.codecs, f"{at}.codecs", spec, shards, axes, nested=True)
@@ -246,17 +233,17 @@ class ChunkWalk:
         if not has_conditional(codecs):
             return None
         *before, codec = codecs
-        own, at = spec_after_codecs(before, spec), f"{path}[{len(before)}]"
+        own, at = codec_specs(codecs, spec)[-1], f"{path}[{len(before)}]"
         if isinstance(codec, ShardingCodec):
             return self._shard(codec, data, own, locate, at)
         if hasattr(codec, "chains"):
             return self._parts(cast("MultiPartCodec", codec), data, own, locate, at)
         assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
         if has_conditional(before):
-            alone = Chain(None, (NamedCodec(codec),), own)
-            new = self._back(before, alone.decode(0, data, likely_bound(own)), spec, locate, path)
+            inside = decode_with(codec, data, own, likely_bound(own))
+            new = self._back(before, inside, spec, locate, path)
             if new is not None:
-                return alone.encode(0, new)
+                return cast("Buffer", encode_with(codec, new, own))
         return self.visit(codec, at, data, own) if isinstance(codec, ConditionalCodec) else None
 
     def _shard(

@@ -125,8 +125,8 @@ GZIP_TRAILER = Struct("<II")
 LARGEST_INFLATED = (1 << 32) - 1
 """The `deflate` package takes sizes of 32 bits, and no size at all for 0."""
 
-COUNT = Struct("<I")
-"""The number of elements, which precedes elements of variable length."""
+COUNT_BYTES = 4
+"""The size of the number of elements, which precedes elements of variable length."""
 
 
 def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
@@ -220,14 +220,9 @@ def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
 
 def check_count(serializer: Any, data: Buffer, elements: int) -> None:
     """Check the number before elements of variable length, which zarr's codecs believe unchecked."""
-    if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
-        check_stated_count(data.as_numpy_array(), elements)
-
-
-def check_stated_count(data: Any, elements: int) -> None:
-    """The same for the bytes of such elements."""
-    head = bytes(memoryview(data).cast("B")[: COUNT.size])
-    count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
+    if not isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
+        return
+    count = int.from_bytes(data[:COUNT_BYTES].to_bytes(), "little")
     if count != elements:
         raise ValueError(f"it says it has {count} elements, but {elements} are expected")
 

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,7 +31,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import all_codecs, switch_pipeline, without_copies
+from intarsia.codecs.base import all_codecs, needs_chunk_index, switch_pipeline, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -108,6 +108,11 @@ class Grid:
         index = self.index_of(key) if isinstance(key, str) else key
         origin = None if index is None else self.origin_of(index)
         return ChunkPosition(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
+
+
+def first_spec(metadata: ArrayMetadata, shape: Index, config: _compat.ArrayConfig) -> ArraySpec:
+    """What zarr tells the first codec about a chunk of this shape."""
+    return ArraySpec(shape, metadata.dtype, metadata.fill_value, config, default_buffer_prototype())
 
 
 def inner_position(
@@ -209,9 +214,8 @@ def current_chunk_index() -> tuple[int, ...]:
     index = current_position.get()().index
     if index is None:
         raise ChunkIndexUnknownError(
-            "a function asks for chunk_index, or a plan needs it, but the codec pipeline that this array was "
-            f"opened with, or the one in use ({zarr.config.get('codec_pipeline.path')!r}), "
-            "does not provide it, or not for this array.\n"
+            "a function or a plan needs chunk_index, but the codec pipeline that this array was opened with, "
+            f"or the one in use ({zarr.config.get('codec_pipeline.path')!r}), does not provide it.\n"
             "  Use one that does, and open the array again: zarr.config.set({'codec_pipeline.path': "
             "'intarsia.codecs.context.BatchedPipeline'})"
         )
@@ -229,20 +233,6 @@ def named_chunk() -> str:
     """
     index = current_position.get()().index
     return "" if index is None else f" of chunk {index}"
-
-
-def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr.
-
-    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
-    does not need.
-
-    >>> from intarsia.codecs import ShuffleCodec
-    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
-    False
-    """
-    asking: list[Any] = [each for each in all_codecs([codec]) if hasattr(each, "needs_chunk_index")]
-    return any(each.needs_chunk_index(chunk_spec) for each in asking)
 
 
 def names_chunks(*codecs: Codec) -> bool:
@@ -315,13 +305,7 @@ class ChunkIndexMixin:
 
         # As in zarr: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
-        spec = ArraySpec(
-            shape=shape,
-            dtype=array_metadata.data_type,
-            fill_value=array_metadata.fill_value,
-            config=_compat.ArrayConfig.from_dict({}),
-            prototype=default_buffer_prototype(),
-        )
+        spec = first_spec(array_metadata, shape, _compat.ArrayConfig.from_dict({}))
         pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
         object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
@@ -340,15 +324,10 @@ class ChunkIndexMixin:
         """The items, with codecs that are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
-        from intarsia.codecs.runtime_options import RuntimeOptions, options_in, with_options
+        from intarsia.codecs.runtime_options import with_default
 
-        options = RuntimeOptions(default=self.default)
         return [
-            (
-                setter,
-                replace(spec, config=with_options(spec.config, options_in(spec.config).over(options))),
-                *selections,
-            )
+            (setter, replace(spec, config=with_default(spec.config, self.default)), *selections)
             for setter, spec, *selections in batch_info
         ]
 
@@ -449,41 +428,35 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         switch_pipeline()
         batch = list(batch_info)
-        if not self.verifies(batch):  # no other codec needs the index for decoding
-            try:
-                with at_position(UNKNOWN):
-                    result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)
-                    return result
-            except BaseException as error:
-                is_about_a_chunk = isinstance(error, ValueError | errors.ChunkIndexUnknownError)
-                if not is_about_a_chunk and not errors.has_panicked(error):
-                    raise
-        return await self._chunkwise.read(batch, out, drop_axes)
+        again = partial(self._chunkwise.read, batch, out, drop_axes)
+        if self.verifies(batch):  # no other codec needs the index for decoding
+            return await again()
+        return await self._or_chunkwise(super().read(batch, out, drop_axes), again)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         switch_pipeline()
         batch = self.to_write(batch_info)
-        if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
-            try:
-                with at_position(UNKNOWN):
-                    return await super().write(batch, value, drop_axes)
-            except Exception as error:
-                if not isinstance(error, ValueError | RuntimeError):  # not what a nested codec raises
-                    raise
-        return await self._chunkwise.write(batch, value, drop_axes)
+        again = partial(self._chunkwise.write, batch, value, drop_axes)
+        if any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
+            return await again()
+        return await self._or_chunkwise(super().write(batch, value, drop_axes), again)
+
+    @staticmethod
+    async def _or_chunkwise[T](whole: Awaitable[T], again: Callable[[], Awaitable[T]]) -> T:
+        """The result for all chunks together; chunk by chunk, if a codec raises an error."""
+        try:
+            with at_position(UNKNOWN):
+                return await whole
+        except BaseException as error:
+            if not isinstance(error, ValueError | RuntimeError) and not errors.has_panicked(error):
+                raise
+        return await again()
 
     @cached_property
     def _chunkwise(self) -> BatchedPipeline:
-        return BatchedPipeline(
-            array_array_codecs=self.array_array_codecs,
-            array_bytes_codec=self.array_bytes_codec,
-            bytes_bytes_codecs=self.bytes_bytes_codecs,
-            batch_size=self.batch_size,
-            grid=self.grid,
-            default=self.default,
-        )
+        return BatchedPipeline(**{each.name: getattr(self, each.name) for each in fields(BatchedPipeline)})
 
 
 register_pipeline(BatchedPipeline)

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.buffer import Buffer
@@ -39,14 +40,9 @@ class NamedCodec:
         return str(self.codec.to_dict()["name"])
 
     @cached_property
-    def synchronous(self) -> bool:
-        """Whether it can be called without an event loop."""
-        return codec_supports_sync(self.codec)
-
-    @cached_property
     def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick estimate."""
-        own = self.configuration
+        own: Any = self.codec.to_dict().get("configuration", {})
         levels = {key: 1 for key in LEVELS if isinstance(own.get(key), int) and own[key] > 1}
         if not levels:
             return self
@@ -62,12 +58,6 @@ class NamedCodec:
         """
         return bool(_without_levels(self.codec.to_dict()) == _without_levels(other.codec.to_dict()))
 
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """Its configuration in zarr.json."""
-        configuration: Any = self.codec.to_dict().get("configuration", {})
-        return dict(configuration)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copying and pickling look for these before there is a codec
             raise AttributeError(name)
@@ -82,10 +72,10 @@ def _without_levels(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The nested codecs of one `conditional` codec, or a codec around one, at work on one chunk."""
+    """The nested codecs of one `conditional` codec, at work on one chunk."""
 
-    owner: str | None
-    """The name of the codec they are nested in, for error messages; None for codecs that are not nested."""
+    owner: str
+    """The name of the codec they are nested in, for error messages."""
 
     codecs: tuple[NamedCodec, ...]
     """The codecs, in the order of encoding."""
@@ -102,54 +92,56 @@ class Chain:
 
     def encode(self, position: int, data: Buffer) -> Buffer:
         """`data` as the codec at `position` encodes it."""
-        try:
-            encoded = encode_with(self.codecs[position].codec, data, self.spec)
-        except Exception as error:
-            error.add_note(f"while encoding with {self._say(position)}{named_chunk()}")
-            raise
-        if encoded is None:
-            raise ChunkEncodeError(
-                f"{self._say(position)} returned nothing for its {len(data)} bytes{named_chunk()}"
-            )
-        result: Buffer = encoded
-        return result
+        codec = self.codecs[position].codec
+        return cast("Buffer", encode_with(codec, data, self.spec, self._where))
 
     def decode(self, position: int, data: Buffer, most: int | None) -> Buffer:
         """`data` as the codec at `position` decodes it; more than `most` bytes are an error."""
-        try:
-            decoded: Buffer = decode_with(self.codecs[position].codec, data, self.spec, most)
-        except BaseException as error:
-            if not (isinstance(error, Exception) or has_panicked(error)):
-                raise
-            raise ChunkDecodeError(
-                f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "
-                f"{str(error) or type(error).__name__}"
-            ) from error
-        return decoded
+        codec = self.codecs[position].codec
+        return cast("Buffer", decode_with(codec, data, self.spec, most, self._where))
 
-    def _say(self, position: int) -> str:
-        name = self.codecs[position].name
-        return (
-            f"codec {name!r}:"
-            if self.owner is None
-            else f"codec {self.owner!r}: nested codec {position} ({name!r})"
-        )
+    @property
+    def _where(self) -> str:
+        return f"codec {self.owner!r}: nested "
 
 
-def encode_with(codec: Any, data: Any, spec: ArraySpec) -> Any:
-    """What a codec of any kind encodes."""
-    if codec_supports_sync(codec):
-        return codec._encode_sync(data, spec)
-    return _run(codec._encode_single(data, spec))
+def encode_with(codec: Any, data: Any, spec: ArraySpec, where: str = "") -> Any:
+    """What a codec of any kind encodes. Its errors say which codec it is, after `where`."""
+    supports_sync = codec_supports_sync(codec)
+    try:
+        encoded = codec._encode_sync(data, spec) if supports_sync else _run(codec._encode_single(data, spec))
+    except Exception as error:
+        error.add_note(f"while encoding with {where}{_named(codec)}{named_chunk()}")
+        raise
+    if encoded is None:
+        raise ChunkEncodeError(f"{where}{_named(codec)} returned nothing for the data{named_chunk()}")
+    return encoded
 
 
-def decode_with(codec: Any, data: Any, spec: ArraySpec, most: int | None = None) -> Any:
-    """What a codec of any kind decodes; if it decompresses, more than `most` bytes are an error."""
-    if not codec_supports_sync(codec):
-        return _run(codec._decode_single(data, spec))
-    if isinstance(codec, BytesBytesCodec):
-        return compressors.decode(codec, data, spec, most)
-    return codec._decode_sync(data, spec)
+def decode_with(codec: Any, data: Any, spec: ArraySpec, most: int | None = None, where: str = "") -> Any:
+    """The same for decoding; if it decompresses, more than `most` bytes are an error.
+
+    All that a codec finds wrong is a `ChunkDecodeError`.
+    """
+    try:
+        if not codec_supports_sync(codec):
+            return _run(codec._decode_single(data, spec))
+        if isinstance(codec, BytesBytesCodec):
+            return compressors.decode(codec, data, spec, most)
+        compressors.check_count(codec, data, prod(spec.shape))
+        return codec._decode_sync(data, spec)
+    except BaseException as error:
+        passes = not isinstance(error, Exception) and not has_panicked(error)
+        if passes or isinstance(error, ChunkDecodeError):
+            raise
+        raise ChunkDecodeError(
+            f"{where}{_named(codec)} cannot decode the data{named_chunk()}: "
+            f"{str(error) or type(error).__name__}"
+        ) from error
+
+
+def _named(codec: Any) -> str:
+    return f"codec {codec.to_dict().get('name')!r}"
 
 
 def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:

@@ -52,10 +52,6 @@ class PackBitsCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     def __post_init__(self) -> None:
         for name, value in check_configuration("packbits", self._set_fields()).items():
             object.__setattr__(self, name, value)
-        if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
-            raise CodecConfigurationError(
-                f"codec 'packbits': last_bit {self.last_bit} is below first_bit {self.first_bit or 0}"
-            )
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -150,8 +146,6 @@ def _pack(elements: np.ndarray[Any, Any], first: int, last: int) -> Bytes:
     if dtype.kind == "b":
         return np.packbits(elements, bitorder="little")
     little = elements.astype(dtype.newbyteorder("<"), copy=False)
-    if last - first + 1 == dtype.itemsize * 8:
-        return little.view(np.uint8)
     blocks = [
         np.packbits(_as_bits(little[at : at + BLOCK])[:, first : last + 1], bitorder="little")
         for at in range(0, little.size, BLOCK)
@@ -169,11 +163,7 @@ def _unpack(packed: Bytes, dtype: np.dtype[Any], count: int, first: int, last: i
     """`count` elements of `dtype` from their kept bits."""
     if dtype.kind == "b":
         return np.unpackbits(packed, count=count, bitorder="little").view(bool)
-    little = dtype.newbyteorder("<")
-    width = last - first + 1
-    if width == dtype.itemsize * 8:
-        # A chunk inside a padded one may start at any byte, so integers may not be aligned.
-        return np.frombuffer(packed.tobytes(), dtype=little).astype(dtype)
+    little, width = dtype.newbyteorder("<"), last - first + 1
     out = np.empty(count, dtype=little)
     for at in range(0, count, BLOCK):
         size = min(BLOCK, count - at)

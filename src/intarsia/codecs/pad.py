@@ -156,8 +156,7 @@ class PadCodec(base.SynchronousBytesCodec):
         if source is None:
             raise ChunkEncodeError(
                 f"codec {codec!r}: it is not known which {self.nbytes} bytes to put around the data"
-                f"{named_chunk()}: zarr.json says that a function computes them, and there is "
-                "none here.\n"
+                f"{named_chunk()}: a function computes them, and there is none here.\n"
                 "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
                 f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
@@ -194,21 +193,17 @@ class PadCodec(base.SynchronousBytesCodec):
         """Whether a function computes the padding: its errors always name the chunk."""
         return callable(self._source(chunk_spec))
 
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr
-            return await base.in_own_thread(self._encode_sync, chunk_data, chunk_spec)
-        return self._encode_sync(chunk_data, chunk_spec)
-
     async def decode(
         self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
         chunks = list(chunks_and_specs)
-        if not chunks or not self.asks_to_verify(chunks[0][1]):
-            return await super().decode(chunks)
-        return [
-            None if data is None else await base.in_own_thread(self._decode_sync, data, chunk_spec)
-            for data, chunk_spec in chunks
-        ]
+        if chunks and self.asks_to_verify(chunks[0][1]):
+            return [
+                None if data is None else await base.in_own_thread(self._decode_sync, data, chunk_spec)
+                for data, chunk_spec in chunks
+            ]
+        # Without a task per chunk, which would take longer than the work.
+        return [None if data is None else self._decode_sync(data, chunk_spec) for data, chunk_spec in chunks]
 
     def asks_to_verify(self, chunk_spec: ArraySpec) -> bool:
         """Whether a function is called to verify what is read."""

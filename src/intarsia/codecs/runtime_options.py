@@ -16,7 +16,7 @@ from zarr.abc.codec import Codec
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
-from intarsia.codecs.decisions import Decision, parse_decision
+from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, parse_decision
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
@@ -134,6 +134,11 @@ def options_in(config: ArrayConfig) -> RuntimeOptions:
 def with_options(config: ArrayConfig, options: RuntimeOptions) -> RuntimeConfig:
     """`config` with other options."""
     return RuntimeConfig(options=options, **config.to_dict())
+
+
+def with_default(config: ArrayConfig, decision: Decision) -> RuntimeConfig:
+    """`config` with a decision that applies if there is no other."""
+    return with_options(config, options_in(config).over(RuntimeOptions(default=decision)))
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
@@ -255,18 +260,11 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
     name = attributes.get(REMEMBERED)
     if name is None:
         return None
-    try:
-        if isinstance(name, str):
-            return parse_decision(name)
-    except CodecConfigurationError:
-        pass
-    return parse_decision(partial(_refuse, str(name)))
+    return NAMED_DECISIONS.get(str(name)) or parse_decision(partial(_refuse, str(name)))
 
 
 def config_of(array: AnyArray) -> ArrayConfig:
     """The configuration for writing an array: its own, and what its attributes remember."""
     config = array.async_array.config
     decision = remembered_decision(array.metadata.attributes)
-    if decision is None:
-        return config
-    return with_options(config, options_in(config).over(RuntimeOptions(default=decision)))
+    return config if decision is None else with_default(config, decision)

@@ -3,7 +3,6 @@ headers of chunks alone.
 """
 
 import copy
-import json
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,11 @@ from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import zarr
+from zarr.abc.codec import Codec
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, sync
+from intarsia._compat import ArraySpec, ArrayV3Metadata, codec_specs, sync
 from intarsia.codecs import decisions, runtime_options
 from intarsia.codecs.base import CodecLike, all_codecs
 from intarsia.codecs.codec_path import (
@@ -29,7 +29,6 @@ from intarsia.codecs.codec_path import (
     deciding_members,
     find_codecs,
     names_of,
-    spec_after_codecs,
 )
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -139,9 +138,8 @@ def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Deci
         if not matches:
             raise CodecConfigurationError(
                 f"cannot {PURPOSE}: the array has {outer[0].codec}, but {codec} was given.\n"
-                "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
-                "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: "
-                "intarsia.recode"
+                "  Give the codecs of the array, at any level, or the decision alone; or add codecs: "
+                "intarsia.codecs.extend_codecs(array, codecs)"
             )
         for each in matches:
             levels.append((each.codec.named, _as_opened(codec, each).named))
@@ -191,8 +189,7 @@ def _name_of(decision: Decision | None) -> str | None:
     name = next((name for name, other in NAMED_DECISIONS.items() if other == decision), None)
     if name is None:
         raise CodecConfigurationError(
-            f"the decision {decision} cannot be remembered: attributes are JSON, which cannot hold "
-            "functions, bitmasks or settings, so nobody who opens the array would know them.\n"
+            f"the decision {decision} cannot be remembered: attributes cannot hold functions or bitmasks.\n"
             f"  Remember one that has a name: {', '.join(NAMED_DECISIONS)}"
         )
     return name
@@ -220,13 +217,12 @@ def with_padding[T: AnyArray](
     runtime_options.check_padding(padding)
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding, verify_header=verify_header)
-    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
-    count = sum(isinstance(codec, PadCodec) for codec in codecs)
+    codecs: tuple[Codec, ...] = getattr(array.metadata, "codecs", ())
+    count = sum(isinstance(codec, PadCodec) for codec in all_codecs(codecs))
     if count != 1:
-        names = names_of(array.metadata)
         raise CodecConfigurationError(
-            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
-            + (", so it is not clear which one is meant" if count else f"; its codecs are {names}")
+            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs, and not one; "
+            f"its codecs are {names_of(codecs)}"
         )
     padded: Any = _with_options(array, padding=padding, verify_header=verify_header)
     return cast("T", padded)
@@ -287,34 +283,23 @@ def _extended_metadata(array: zarr.Array[Any], added: list[CodecLike]) -> ArrayV
     """The metadata of an array with more nested codecs, checked as if the array were opened with it."""
     if array.read_only:
         raise ReadOnlyError(f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'")
-    outer = [each for each in find_codecs(array, EXTENDING) if not each.nested]
-    own, codec = outer[0], outer[0].codec
-    if len(outer) > 1:
+    stored = zarr.open_array(array.store_path, mode="r")  # the handle may be older than the last extension
+    own, *others = [each for each in find_codecs(stored, EXTENDING) if not each.nested]
+    if others:
         raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the array has {len(outer)} conditional codecs, and it is not clear which "
-            "one is meant"
+            f"cannot {EXTENDING}: the array has {1 + len(others)} conditional codecs, and it is not clear "
+            "which one is meant"
         )
-    count = len(codec.codecs) + len(added)
-    if count > codec.header_bits:
+    nested, bits = [*own.codec.codecs, *added], own.codec.header_bits
+    if len(nested) > bits:  # a longer header would make the stored chunks unreadable
         raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
-            "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
-            f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
+            f"cannot {EXTENDING}: a chunk has {bits} header bits, but {len(nested)} codecs need one each.\n"
+            f"  Create an array with header_bits={(len(nested) + 7) // 8 * 8} or more, and copy the values"
         )
-    known: Any = array.metadata
-    stored: Any = zarr.open_array(array.store_path, mode="r").metadata
-    if stored.codecs != known.codecs:
-        raise CodecConfigurationError(
-            f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
-            "array again"
-        )
-    extended = ConditionalCodec(
-        codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
-    )
-    document = json.loads(json.dumps(stored.to_dict()))
-    nested = _object_at(document, own.path)["configuration"]["codecs"]
-    opened = _as_opened(extended, own).codecs[len(nested) :]
-    nested += [each.to_dict() for each in opened]
+    extended = ConditionalCodec(codecs=nested, header_bits=bits, name=own.codec.name)
+    document: Any = stored.metadata.to_dict()
+    objects = _object_at(document, own.path)["configuration"]["codecs"]
+    objects += [each.to_dict() for each in _as_opened(extended, own).codecs[len(objects) :]]
     return ArrayV3Metadata.from_dict(document)
 
 
@@ -342,9 +327,6 @@ type Bitmask = tuple[str, Index, int]
 """The place of a codec in zarr.json, the index of a chunk, and that codec's bitmask in the chunk."""
 
 READING = "read bitmasks"
-
-LARGEST_INTEGER_BITS = 64
-"""Longer bitmasks are Python integers in an object array."""
 
 
 def masks(array: Any, *, names: bool = False) -> Any:
@@ -437,8 +419,8 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
 
 
 def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
-    sizes = (size for size in (8, 16, 32, 64) if size >= codec.header_bits)
-    return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
+    """The type of its bitmasks: Python integers if they have more than 64 bits."""
+    return np.min_scalar_type((1 << codec.header_bits) - 1)
 
 
 def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
@@ -447,12 +429,12 @@ def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
 
     def visit(codec: ConditionalCodec, path: str, data: Buffer, spec: ArraySpec) -> None:
         here = current_position.get()().index
-        if here is not None and codec.holds_another:
-            codec.decode_at_most(
-                data, spec, likely_bound(spec), lambda at, mask: found.append((at, here, mask)), path
-            )
-        elif here is not None:
-            found.append((path, here, codec.read_mask(data)))
+        if here is None:
+            return
+        seen = {path: codec.read_mask(data)}
+        if codec.holds_another:
+            codec.decode_at_most(data, spec, likely_bound(spec), seen, path)
+        found.extend((at, here, mask) for at, mask in seen.items())
 
     data = read_parts(chunk.path, [None])[0]
     if data is not None:
@@ -484,7 +466,7 @@ def _reader_of_headers(
     def read(chunk: StoredChunk) -> list[Bitmask]:
         locators, requests = [chunk.locate], [header(0)]
         if shard is not None:
-            outer = spec_after_codecs(metadata.codecs[:-1], chunk.spec)
+            outer = codec_specs(metadata.codecs, chunk.spec)[-1]
             entries = ShardIndex.of(shard, outer.shape)
             table = (
                 RangeByteRequest(0, entries.nbytes) if entries.first else SuffixByteRequest(entries.nbytes)

@@ -28,7 +28,7 @@ from intarsia._compat import (
     sync_decoder,
 )
 from intarsia.codecs import compressors
-from intarsia.codecs.base import without_copies
+from intarsia.codecs.base import needs_chunk_index, without_copies
 from intarsia.codecs.compressors import (
     HAS_BATCHES,
     Bytes,
@@ -41,7 +41,6 @@ from intarsia.codecs.compressors import (
     unknown_bound,
     unpack_blosc_part,
 )
-from intarsia.codecs.context import needs_chunk_index
 from intarsia.engine.fetch.store import Encoded, FileSpan
 from intarsia.engine.inner_chunks import WORTH_A_PIECE, chunk_piece
 from intarsia.errors import ChunkDecodeError, has_panicked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -212,14 +212,15 @@ class NullableArray(NDArrayOperatorsMixin):
         return self._represent(self.read_nullable(selection))
 
     @property
-    def oindex(self) -> OuterIndex:
+    def oindex(self) -> Selector:
         """Reads and writes with one index per dimension, as in zarr."""
-        return OuterIndex(self)
+        index = self.zarr_array.oindex
+        return Selector(self, lambda selection: self._to_values(index[selection]), index.__setitem__)
 
     @property
-    def vindex(self) -> PointIndex:
+    def vindex(self) -> Selector:
         """Reads and writes single elements by their coordinates or by a mask, as in zarr."""
-        return PointIndex(self)
+        return Selector(self, self._read_points, self._write_points)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.read_nullable().__array__(dtype=dtype)
@@ -351,31 +352,23 @@ class NullableArray(NDArrayOperatorsMixin):
 
 
 @dataclass(frozen=True, slots=True)
-class OuterIndex:
-    """`array.oindex[rows, columns]`: one index per dimension."""
+class Selector:
+    """What `array.oindex` and `array.vindex` are."""
 
     array: NullableArray
     """The array whose elements are selected."""
 
-    def __getitem__(self, selection: Any) -> Any:
-        return self.array._represent(self.array._to_values(self.array.zarr_array.oindex[selection]))
+    read: Callable[[Any], NullableValues]
+    """Reads a selection."""
 
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array.zarr_array.oindex[selection] = self.array._convert(value)
-
-
-@dataclass(frozen=True, slots=True)
-class PointIndex:
-    """`array.vindex[rows, columns]`: single elements, or those where a mask is true."""
-
-    array: NullableArray
-    """The array whose elements are selected."""
+    write: Callable[[Any, Any], None]
+    """Writes into a selection."""
 
     def __getitem__(self, selection: Any) -> Any:
-        return self.array._represent(self.array._read_points(selection))
+        return self.array._represent(self.read(selection))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array._write_points(selection, self.array._convert(value))
+        self.write(selection, self.array._convert(value))
 
 
 class _PointBuffer(OptionalNDBuffer):

@@ -6,7 +6,6 @@ codecs, nested in the `optional` codec.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,12 +29,12 @@ from intarsia._compat import (
     stages,
 )
 from intarsia.codecs import compressors
-from intarsia.codecs.base import ChunkNamingCodec, CodecLike, aligned, in_own_thread, parse_codecs
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, SynchronousCodec, aligned, parse_codecs
 from intarsia.codecs.configuration import read_configuration
-from intarsia.codecs.context import named_chunk, needs_chunk_index
+from intarsia.codecs.context import named_chunk
 from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
 from intarsia.nullable.elements import NULL, Some, scatter
@@ -46,7 +45,7 @@ HEADER = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True)
-class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
+class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: the mask of present elements, then those elements, each encoded by its own codecs.
 
     Without `data_codecs`, creating an array picks codecs that suit the data type.
@@ -95,9 +94,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        name: Any = data.get("name")
-        if name not in NAMES:
-            raise CodecConfigurationError(f"codec 'optional': {dict(data)!r} is not an object of that name")
+        name: Any = data["name"]
         return cls(name=name, **read_configuration(name, data))
 
     def to_dict(self) -> dict[str, JSON]:
@@ -175,10 +172,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     # -- encoding
 
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        run = in_own_thread if needs_chunk_index(self, chunk_spec) else asyncio.to_thread
-        return await run(self._encode_sync, chunk_data, chunk_spec)
-
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         dtype = _optional(chunk_spec.dtype)
         nullable = to_nullable(chunk_data, dtype.depth)
@@ -197,9 +190,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return _join_parts(mask, self._data.encode(data, _data_spec(chunk_spec, count)), chunk_spec)
 
     # -- decoding
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         mask, encoded = _split_parts(chunk_data)
@@ -258,7 +248,7 @@ class NestedCodecs:
         """The encoded part."""
         encoded: Any = data
         for codec, codec_spec in zip(self.codecs, codec_specs(self.codecs, spec), strict=True):
-            encoded = encode_with(codec, encoded, codec_spec)
+            encoded = encode_with(codec, encoded, codec_spec, self._where)
         part: Buffer = encoded
         return part
 
@@ -274,28 +264,17 @@ class NestedCodecs:
             if codec is serializer and serializer.is_fixed_size:
                 decoded = aligned(decoded, inner)
             most = limits.pop(0) if limits else None
-            decoded = self._decode_one(codec, decoded, codec_spec, most)
+            decoded = decode_with(codec, decoded, codec_spec, most, self._where)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
-                f"but {spec.shape} is expected"
+                f"{self._where}it{named_chunk()} has shape {decoded.shape}, but {spec.shape} is expected"
             )
         part: NDBuffer = decoded
         return part
 
-    def _decode_one(self, codec: Codec, data: Any, spec: ArraySpec, most: int | None = None) -> Any:
-        try:
-            compressors.check_count(codec, data, prod(spec.shape))
-            return decode_with(codec, data, spec, most)
-        except BaseException as error:
-            passes = not isinstance(error, Exception) and not has_panicked(error)
-            if passes or isinstance(error, ChunkDecodeError):
-                raise
-            name = codec.to_dict().get("name", type(codec).__name__)
-            raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
-                f"{error or type(error).__name__}"
-            ) from error
+    @property
+    def _where(self) -> str:
+        return f"codec 'optional', {self.part} part: "
 
 
 def _mask_spec(spec: ArraySpec) -> ArraySpec:

@@ -76,7 +76,7 @@ def _operand(value: Any) -> Any:
     if isinstance(value, _SCALARS):
         return value
     data = value if isinstance(value, NullableValues) else as_nullable(value)
-    check_one_level(data)
+    check_one_level(data.depth)
     return data
 
 
@@ -203,7 +203,7 @@ def reduce(
     """The reduction called `name` of nullable data."""
     if out is not None:
         raise TypeError(f"the result of {name} cannot be written to out=, which may not hold nulls")
-    check_one_level(data)
+    check_one_level(data.depth)
     axes = tuple(range(data.ndim)) if axis is None else normalize_axis_tuple(axis, data.ndim)
     null = data.isnull()
     if name in ("min", "max"):

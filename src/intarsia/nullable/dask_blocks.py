@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import DataTypeError
 from intarsia.extras import import_extra
 from intarsia.nullable.array import NullableArray
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues, check_one_level
 
 
 def to_dask(array: Any, chunks: Any = None) -> Any:
@@ -34,10 +33,7 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
     if not isinstance(array, NullableArray):
         masked = array if isinstance(array, da.Array) else array.to_dask(chunks)
         return masked.map_blocks(NullableValues.of, dtype=masked.dtype, meta=_empty_block(masked))
-    if array.depth > 1:
-        raise DataTypeError(
-            f"the array is {array.data_type}: computing supports one level of null, not {array.depth}"
-        )
+    check_one_level(array.depth)
     return da.from_array(
         _Blocks(array),
         chunks=chunks or array.shards or array.chunks,

@@ -15,7 +15,7 @@ from intarsia._compat import pandas_memory
 from intarsia.casting import cast
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import import_extra
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues, check_one_level
 
 if TYPE_CHECKING:
     import pandas
@@ -42,8 +42,6 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
         raise DataTypeError("a single element is not an Arrow array: use .item()")
     flat = _flat_to_arrow(pa, data.reshape(-1))
     for size in reversed(data.shape[1:]):
-        if size == 0:
-            raise DataTypeError(f"Arrow cannot express the shape {data.shape}: a list would be empty")
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
 
@@ -200,11 +198,7 @@ def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
     """`nullable` for libraries with one kind of null: refuses levels, and NaT unless it becomes null."""
-    if nullable.depth > 1:
-        raise DataTypeError(
-            f"{where} has one kind of null, but this data has {nullable.depth}: "
-            "give up the difference with collapse() first"
-        )
+    check_one_level(nullable.depth, where)
     if nullable.values.dtype.kind not in "mM":
         return nullable
     nat = np.isnat(nullable.values) & ~nullable.isnull()
@@ -283,8 +277,6 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stack_columns(columns, list(data.columns))
-    if isinstance(data, pd.MultiIndex):
-        raise DataTypeError("an index of several levels has no equivalent in an array: give one level")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         return NullableValues(*pandas_memory(array))

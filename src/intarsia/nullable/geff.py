@@ -26,22 +26,18 @@ def from_geff(
     """
     root: Any = zarr.open_group(to_store(source), mode="r", path=path or "")
     where = f"{of}/props/{prop}"
-    group = root.get(where)
-    if not isinstance(group, zarr.Group):
-        raise KeyError(f"there is no property {prop!r} of {of}: there is nothing at {where}")
-    stored: Any = group["values"]
+    group = root[where]
     if "data" in group:
         raise DataTypeError(
             f"{where} holds an array of its own shape for each of the {of}, which do not form one "
             "n-dimensional array: read it with geff.GeffReader"
         )
-    values = stored[...]
+    values = group["values"][...]
     if values.dtype.kind == "U":
         values = values.astype(np.dtypes.StringDType())
     if "missing" not in group:
         return NullableValues(values)
-    nulls: Any = group["missing"]
-    missing = np.asarray(nulls[...], dtype=np.bool_)
+    missing = np.asarray(group["missing"][...], dtype=np.bool_)
     if missing.shape != values.shape[:1]:
         raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
     rows = missing.reshape(missing.shape + (1,) * (values.ndim - 1))

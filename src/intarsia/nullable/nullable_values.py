@@ -292,11 +292,8 @@ class NullableValues(NDArrayOperatorsMixin):
 
     def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
         """A NumPy masked array that shares this memory. With `collapse`, nested levels become one."""
-        if self.depth > 1 and not collapse:
-            raise DataTypeError(
-                f"a masked array has one kind of null, but this data has {self.depth}: "
-                "look at .missing, or give up the difference with masked(collapse=True)"
-            )
+        if not collapse:
+            check_one_level(self.depth, "a masked array")
         return np.ma.MaskedArray(self.values, mask=self.isnull())
 
     def filled(self, value: Any) -> Array:
@@ -451,7 +448,7 @@ class NullableValues(NDArrayOperatorsMixin):
         >>> as_nullable([1, None, None]).fillna([7, 8, None])
         NullableValues([1, 8, NULL], dtype=int64)
         """
-        check_one_level(self)
+        check_one_level(self.depth)
         result, null = self.copy(), self.isnull()
         fill = self._convert(value)
         result.values[null] = np.broadcast_to(fill.values, self.shape)[null]
@@ -579,12 +576,12 @@ def _register_with_dask() -> None:
         register_with_dask()
 
 
-def check_one_level(data: NullableValues) -> None:
-    """Refuse several levels of null, with which nothing computes."""
-    if data.depth > 1:
+def check_one_level(depth: int, what: str = "computing") -> None:
+    """Refuse several levels of null for what knows one kind of null."""
+    if depth > 1:
         raise DataTypeError(
-            f"this data has {data.depth} levels of null, but computing supports one: "
-            "give up the difference with collapse() first"
+            f"{what} knows one kind of null, but this data has {depth}: give up the difference with "
+            "collapse() first"
         )
 
 

@@ -14,7 +14,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia import _compat
-from intarsia.codecs.base import in_own_thread
+from intarsia.codecs.base import in_own_thread, needs_chunk_index
 from intarsia.codecs.codec_path import has_conditional
 from intarsia.codecs.context import (
     UNKNOWN,
@@ -22,7 +22,6 @@ from intarsia.codecs.context import (
     at_position,
     current_position,
     inner_position,
-    needs_chunk_index,
 )
 from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
