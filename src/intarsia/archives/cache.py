@@ -15,7 +15,6 @@ import datetime
 import json
 import os
 import shutil
-import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,24 +51,18 @@ OF_ONE_CALL = ("client", "progress")
 
 
 def cache_directory() -> Path:
-    """Where the cache is: `INTARSIA_CACHE`, or the platform's cache directory.
+    """Where the cache is: `INTARSIA_CACHE`, or the user's cache directory.
 
     >>> import os
     >>> os.environ["INTARSIA_CACHE"] = "/scratch/cache"
     >>> str(cache_directory())
     '/scratch/cache'
     >>> del os.environ["INTARSIA_CACHE"]
-    >>> cache_directory().name in ("intarsia", "Cache")
-    True
+    >>> cache_directory().name
+    'intarsia'
     """
-    path = os.environ.get(CACHE)
-    if path:
-        return Path(path).expanduser().absolute()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "intarsia/Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/intarsia"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intarsia"
+    path = os.environ.get(CACHE) or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "intarsia")
+    return Path(path).expanduser().absolute()
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def is_listed(url: str) -> bool:
     >>> is_listed("s3://bucket/sst"), is_listed("https://host/sst"), is_listed("https://host/sst.zarr")
     (True, False, True)
     """
-    return scheme_of(url) in LISTED_SCHEMES or url.rstrip("/").endswith(DIRECTORIES)
+    return scheme_of(url) in ("file", *LISTED_SCHEMES) or url.rstrip("/").endswith(DIRECTORIES)
 
 
 @lru_cache(maxsize=64)  # needed several times while a file is parsed
@@ -174,13 +174,10 @@ class FormatProbe:
     @classmethod
     def of(cls, url: str, sources: Sources) -> FormatProbe:
         """Read the beginning of a source."""
-        path = local_path(url)
-        if path is not None and path.is_dir():
-            return cls(url, names=sources.names_in(url))
         try:
             with sources.reader(url) as reader:
                 head = reader.read(HEAD_BYTES)
-        except FileNotFoundError:  # object stores have no directories, only names that begin alike
+        except (FileNotFoundError, IsADirectoryError):  # object stores have names that begin alike instead
             if not is_listed(url) or not (names := sources.names_in(url)):
                 raise
             return cls(url, names=names)
@@ -218,18 +215,14 @@ class Sources:
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
-            stores = import_extra("obstore.store", "virtual")
-            self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(stores, root)
-            self.registry.register(root, self._stores[root])
+            options = {} if root == FILE else for_obstore(self.options, parts.scheme)
+            try:
+                store = import_extra("obstore.store", "virtual").from_url(root, **options)
+            except Exception as error:  # of several classes, for an option that it does not take
+                raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
+            self._stores[root] = store
+            self.registry.register(root, store)
         return self._stores[root], unquote(parts.path).lstrip("/")
-
-    def _remote_store(self, stores: Any, root: str) -> Any:
-        try:
-            return stores.from_url(root, **for_obstore(self.options, scheme_of(root)))
-        except BaseException as error:  # a wrong option type makes Rust panic: not an Exception
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
 
     def expand(self, files: Any) -> dict[str, str]:
         """The URLs of everything that was named: paths, URLs, and globs of either; each once, in order.
@@ -293,22 +286,17 @@ class Sources:
         """All of a small object, in one request; for a large one, a reader that fetches blocks."""
         store, inside = self.resolve(url)
         obstore = import_extra("obstore", "virtual")
-        if scheme_of(url) in ("http", "https"):
-            self._check_ranges(obstore, store, inside)
-        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
-            return bytes(obstore.get(store, inside).bytes())
-        return import_extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
-
-    @staticmethod
-    def _check_ranges(obstore: Any, store: Any, inside: str) -> None:
-        """Refuse a web server that only returns whole files: no chunk could be read in place."""
-        try:
-            obstore.get_range(store, inside, start=0, length=1)
+        try:  # no chunk could be read in place if a web server only returned whole files
+            if scheme_of(url) in ("http", "https"):
+                obstore.get_range(store, inside, start=0, length=1)
         except import_extra("obstore.exceptions", "virtual").NotSupportedError:
             raise IngestError(
                 "its web server ignores the Range header, so chunks cannot be read in place: download the "
                 "file, or use a server that answers with 206 Partial Content"
             ) from None
+        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
+            return bytes(obstore.get(store, inside).bytes())
+        return import_extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
 
     def identity(self, url: str) -> ContentIdentity:
         """What identifies the content of a file, or of everything under a directory."""

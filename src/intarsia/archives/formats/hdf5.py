@@ -52,7 +52,6 @@ from intarsia.archives.source_files import (
     folder_of,
     local_path,
 )
-from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import Box, block_shape, chunk_grid
@@ -238,12 +237,7 @@ class HDF5Group(SourceGroup):
             elif isinstance(item, h5py.Dataset) and "/" in name and is_variable(item.id):
                 groups[path.rpartition("/")[0]] = True
 
-        try:
-            h5py.Group(self.id).visititems(note)
-        except (RuntimeError, OSError, KeyError) as error:
-            raise IngestError(
-                f"it is damaged or truncated: HDF5 cannot list what it holds ({one_line(error)})"
-            ) from error
+        h5py.Group(self.id).visititems(note)
         return groups
 
 
@@ -374,17 +368,12 @@ def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         plist, why = dataset.get_create_plist(), str(error)
-        filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-        absent = [
-            f"{code} ({text(name.rstrip(bytes(1)))})"
-            for code, _, _, name in filters
-            if not library().h5z.filter_avail(code)
-        ]
-        if absent:
-            why = (
-                f"its HDF5 filter {' and '.join(absent)} is not installed "
-                "(many are in hdf5plugin: import it before you ingest)"
-            )
+        for code, _, _, name in map(plist.get_filter, range(plist.get_nfilters())):
+            if not library().h5z.filter_avail(code):
+                why = (
+                    f"its HDF5 filter {code} ({text(name.rstrip(bytes(1)))}) is not installed "
+                    "(many are in hdf5plugin: import it before you ingest)"
+                )
         raise UnreadableVariableError(f"it cannot be read: {why}{note}") from error
 
 
@@ -504,10 +493,7 @@ def _ranges(file: HDF5File, grid: tuple[int, ...], chunks: tuple[int, ...], plac
         first, _, at, size = zip(*places, strict=True)
         index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
         offsets[index], lengths[index] = at, size
-    ranges = ChunkRanges(file.location if lengths.any() else "", offsets, lengths, identity=file.identity)
-    if file.identity is not None and ranges.end > file.identity.size:
-        raise UnreadableVariableError(f"the file {file.location} is truncated: a chunk ends at {ranges.end}")
-    return ranges
+    return ChunkRanges(file.location if lengths.any() else "", offsets, lengths, identity=file.identity)
 
 
 def _unfiltered_edges(
@@ -557,15 +543,9 @@ class VirtualDataset:
     """A virtual dataset."""
 
     def __init__(self, header: Header) -> None:
-        self._header, self._file, plist = header, header.file, header.plist
-        self._mappings = [
-            (
-                plist.get_virtual_filename(i), plist.get_virtual_dsetname(i), plist.get_virtual_vspace(i),
-                plist.get_virtual_srcspace(i),
-            )
-            for i in range(plist.get_virtual_count())
-        ]  # fmt: skip
-        spaces = [space for *_, space, _ in self._mappings]
+        self._header, self._file = header, header.file
+        self._mappings = library().Dataset(header.id).virtual_sources()
+        spaces = [space for space, *_ in self._mappings]
         self._stored_shape: tuple[int, ...] = (
             spaces[0].get_simple_extent_dims() if spaces else header.id.shape
         )
@@ -573,10 +553,10 @@ class VirtualDataset:
 
     def check_files(self) -> None:
         """Raise `OtherFileError` if it is made of files that may not be read."""
-        for name, dataset, *_ in self._mappings:
+        for _, name, dataset, _ in self._mappings:
             if SERIES in f"{name}/{dataset}".replace("%%", ""):
                 raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
-        for name in dict.fromkeys(name for name, *_ in self._mappings):
+        for name in dict.fromkeys(name for _, name, *_ in self._mappings):
             self._locate(name)
         if self._grows:
             _ = self.dataset  # its sources determine its shape
@@ -608,7 +588,7 @@ class VirtualDataset:
     def sources(self) -> VirtualSources:
         """What it is made of."""
         sources = VirtualSources()
-        for name, dataset, place, space in self._mappings:
+        for place, name, dataset, space in self._mappings:
             header = self._open(name, dataset)
             sources.all_here &= name == OWN_FILE and (header is None or header.file is self._file)
             if header is None:

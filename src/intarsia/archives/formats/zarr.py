@@ -45,9 +45,7 @@ class ZarrV2Parser(SourceParser):
         root = url.rstrip("/")
         documents = self.documents(root)
         if ARRAY in documents:
-            raise IngestError(
-                "it is an array without a group: intarsia.adopt and intarsia.convert take arrays"
-            )
+            raise IngestError(ALONE)
         return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
 
     def documents(self, root: str) -> dict[str, Any]:
