@@ -108,8 +108,6 @@ def failure_text(error: Exception) -> str:
         return str(error)
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
-    if isinstance(error, RecursionError):
-        return "something in it is nested too deeply to be read"
     if isinstance(error, UnicodeDecodeError):
         return f"a name or string in it is not {error.encoding}: {bytes(error.object[:MAX_SHOWN_BYTES])!r}"
     text = str(error).split("Debug source:")[0]  # from obstore, for its developers
