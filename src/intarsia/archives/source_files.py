@@ -14,12 +14,14 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from glob import glob
 from hashlib import blake2b
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -186,6 +188,12 @@ class FormatProbe:
         return cls(url, head)
 
 
+def _objects_below(store: Any, path: str) -> Iterator[Any]:
+    """What a store says about every object below a path."""
+    for batch in import_extra("obstore", "virtual").list(store, path):
+        yield from batch
+
+
 def store_failures() -> tuple[type[Exception], ...]:
     """What is raised if a store cannot be read or listed."""
     return OSError, import_extra("obstore.exceptions", "virtual").BaseError
@@ -243,18 +251,15 @@ class Sources:
 
     def _objects(self, pattern: str) -> dict[str, str]:
         """The URLs of objects that match a pattern, in order, with a fingerprint of each one's content."""
-        url_of(pattern)
-        scheme, _, rest = pattern.partition("://")
-        host, _, inside = rest.partition("/")
-        root = f"{scheme}://{host}"
+        *place, inside = f"{pattern}/".split("/", 3)
+        root = "/".join(place)
         store, _ = self.resolve(root)
         try:
-            found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
+            found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside.rstrip("/")))
         except store_failures() as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
-        found.sort(key=lambda meta: str(meta["path"]))
-        urls = [f"{root}/{quote(meta['path'])}" for meta in found]
-        return {url: identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
+        urls = {f"{root}/{quote(meta['path'])}": meta for meta in sorted(found, key=itemgetter("path"))}
+        return {url: identity_in(url, meta).text for url, meta in urls.items()}
 
     def reader(self, url: str) -> Any:
         """A context with a file-like reader for one source."""
@@ -317,21 +322,18 @@ class Sources:
         return identity_in(url, meta)
 
     def _identity_of_tree(self, url: str) -> ContentIdentity:
-        store, inside = self.resolve(url)
-        sizes, moments = 0, []
-        for batch in import_extra("obstore", "virtual").list(store, inside):
-            sizes += sum(meta["size"] for meta in batch)
-            moments += [meta["last_modified"] for meta in batch]
-        if not moments:
+        found = list(_objects_below(*self.resolve(url)))
+        if not found:
             raise FileNotFoundError(f"there is nothing at {url}")
-        return ContentIdentity(sizes, max(moments))
+        return ContentIdentity(
+            sum(meta["size"] for meta in found), max(meta["last_modified"] for meta in found)
+        )
 
     def sizes_below(self, url: str) -> dict[str, int]:
         """The sizes of all files in a directory, by their paths in it."""
         store, inside = self.resolve(url)
         root = inside.rstrip("/") + "/"
-        batches = import_extra("obstore", "virtual").list(store, root)
-        return {meta["path"].removeprefix(root): meta["size"] for batch in batches for meta in batch}
+        return {meta["path"].removeprefix(root): meta["size"] for meta in _objects_below(store, root)}
 
     def digest(self, url: str, identity: ContentIdentity) -> str:
         """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
@@ -565,7 +567,7 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
     by_root: dict[str, list[str]] = {}
     for url in sought:
         if scheme_of(url) in LISTED_SCHEMES:
-            by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
+            by_root.setdefault(folder_of(url), []).append(url)
     fingerprints: dict[str, str] = {}
     for urls in by_root.values():
         if len(urls) < MIN_LISTED:
@@ -573,16 +575,8 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
         store, _ = sources.resolve(urls[0])
         places = {sources.resolve(url)[1]: url for url in urls}
         folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
-        seen, limit = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
-        try:
-            for batch in import_extra("obstore", "virtual").list(store, folder):
-                for meta in batch:
-                    path = meta["path"]
-                    if path in places:
-                        fingerprints[places[path]] = identity_in(places[path], meta).text
-                seen += len(batch)
-                if seen > limit:
-                    break
-        except store_failures():
-            continue
+        with suppress(*store_failures()):
+            for meta in islice(_objects_below(store, folder), LISTED_BESIDE * len(urls) + LISTED_PAGES):
+                if (url := places.get(meta["path"])) is not None:
+                    fingerprints[url] = identity_in(url, meta).text
     return fingerprints
