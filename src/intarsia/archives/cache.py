@@ -89,11 +89,11 @@ class CachedArchive:
     def of(
         cls,
         files: Any,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any],
         storage_options: Mapping[str, Any] | None = None,
     ) -> CachedArchive:
         """The request, checked."""
-        chosen = {name: value for name, value in (options or {}).items() if value is not None}
+        chosen = dict(options)
         call_options = {name: chosen.pop(name) for name in OF_ONE_CALL if name in chosen}
         storage = {**chosen.pop("storage_options", {}), **(storage_options or {})}
         try:
@@ -282,7 +282,7 @@ def _warn_about_gone(gone: list[str], archive: CachedArchive) -> None:
 
 def open_archive(
     files: Any,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[icechunk.Repository, str]:
     """The repository behind files that are opened in one line, up to date, and the dataset's group.

@@ -278,14 +278,13 @@ class Sources:
     @contextmanager
     def held(self, url: str, size: int) -> Iterator[None]:
         """Read a small local file once: all reads within this context get the same bytes, from memory."""
-        path = local_path(url) if size <= WHOLE_BYTES else None
-        if path is not None and path.is_file():
+        path = local_path(url)
+        if path is not None and size <= WHOLE_BYTES and path.is_file():
             self._kept.reader = url, path.read_bytes()
         try:
             yield
         finally:
-            if path is not None:
-                self._kept.reader = None
+            self._kept.reader = None
 
     def _remote(self, url: str) -> Any:
         """All of a small object, in one request; for a large one, a reader that fetches blocks."""

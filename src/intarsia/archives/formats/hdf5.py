@@ -199,13 +199,7 @@ class HDF5Group(SourceGroup):
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable with the ranges of its chunks, or with the reason why only a copy will do."""
         header = self.headers[variable.name]
-        if header.virtual is not None:
-            return header.virtual.reference(variable)
-        variable = _referenced(variable, header)
-        if variable.ranges is None and 0 not in variable.shape:
-            with explain_failure(header.id, f" ({variable.reason})"):
-                header.dataset[(0,) * len(variable.shape)]
-        return variable
+        return _referenced(variable, header) if header.virtual is None else header.virtual.reference(variable)
 
     def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
         """All values of a variable."""
@@ -429,7 +423,7 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
         except Exception as error:  # of numcodecs, zarr or VirtualiZarr, for a filter that they do not know
             reason = f"it cannot be referenced: {error}"
     if reason:
-        return replace(variable, chunks=chunks, reason=reason)
+        return _to_be_copied(replace(variable, chunks=chunks), header, reason)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
         # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
@@ -449,16 +443,21 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
     if filters and any(n % c for n, c in zip(shape, chunks, strict=True)):
         masks |= dict.fromkeys(_unfiltered_edges(header, chunks, places), (1 << filters) - 1)
     if masks and len(codecs) != filters + 1:
-        variable.ranges = None
-        variable.reason = (
-            f"some chunks skipped a filter, and its {filters} filters do not correspond to "
-            f"{len(codecs) - 1} codecs"
-        )
-    elif masks:
+        reason = f"some chunks skipped one of its {filters} filters, which are {len(codecs) - 1} codecs"
+        return _to_be_copied(replace(variable, ranges=None), header, reason)
+    if masks:
         ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
         for first, mask in masks.items():
             ranges.masks[tuple(a // c for a, c in zip(first, chunks, strict=True))] = mask
     return variable
+
+
+def _to_be_copied(variable: ParsedVariable, header: Header, reason: str) -> ParsedVariable:
+    """A variable that has to be copied; it is refused if it cannot be read."""
+    if 0 not in variable.shape:
+        with explain_failure(header.id, f" ({reason})"):
+            header.dataset[(0,) * len(variable.shape)]
+    return replace(variable, reason=reason)
 
 
 _codecs: dict[Any, tuple[dict[str, Any], ...]] = {}
@@ -613,9 +612,6 @@ class VirtualDataset:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has the type {dtype}")
         if not dims:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has no axes")
-        if stored.reason:
-            with explain_failure(header.id):
-                header.dataset[(0,) * len(dims)]
         return stored
 
     def _locate(self, name: str) -> str | None:
@@ -657,9 +653,7 @@ class VirtualDataset:
         except MappingError as error:
             holes, reason = [], reason or f"it {error}"
         if reason:
-            with explain_failure(self._header.id):
-                self.dataset[(0,) * len(shape)]
-            return replace(variable, reason=f"it is a virtual dataset, and {reason}")
+            return _to_be_copied(variable, self._header, f"it is a virtual dataset, and {reason}")
         parts += self._unseen(variable, parts, holes)
         return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))
 

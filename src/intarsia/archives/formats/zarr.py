@@ -43,15 +43,11 @@ class ZarrV2Parser(SourceParser):
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
-        documents = self.documents(root)
+        found = self.json(f"{root}/{CONSOLIDATED}")
+        documents = found["metadata"] if found else dict(self._walked(root, ""))
         if ARRAY in documents:
             raise IngestError(ALONE)
         return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
-
-    def documents(self, root: str) -> dict[str, Any]:
-        """All metadata of the hierarchy, by key."""
-        found = self.json(f"{root}/{CONSOLIDATED}")
-        return dict(found["metadata"]) if found else dict(self._walked(root, ""))
 
     def _walked(self, root: str, prefix: str) -> Iterator[tuple[str, Any]]:
         place = f"{root}/{quote(prefix)}"

@@ -28,13 +28,13 @@ from intarsia._icechunk import VIRTUAL
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
-from intarsia.archives.source_files import local_path
 from intarsia.display import codecs_text
 from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
 from intarsia.versions.authorization import Allowed
 from intarsia.versions.repository import explain_errors
+from intarsia.versions.storage_options import FILE
 from intarsia.versions.version import Version, resolve_store
 
 
@@ -136,7 +136,8 @@ def _references(array: UniformArray) -> dict[str, Any]:
     if table is None or member is None:
         return refs
     for index, row in chunks:
-        place: Any = [_location(table.location[row]), int(table.offset[row]), int(table.nbytes[row])]
+        location = unquote(table.location[row].removeprefix(FILE))  # as fsspec takes it
+        place: Any = [location, int(table.offset[row]), int(table.nbytes[row])]
         if table.kind[row] != VIRTUAL:
             place = _base64(_stored(member, tuple(table.index[row].tolist())))
         refs[f"{array.name}/{_key(index)}"] = place
@@ -171,12 +172,6 @@ def _fill_value(array: UniformArray, stored: int) -> Any:
 
 def _key(index: tuple[int, ...]) -> str:
     return ".".join(map(str, index)) or "0"
-
-
-def _location(url: str) -> str:
-    """A URL in fsspec's form, without percent-encoding."""
-    path = local_path(url)
-    return unquote(url) if path is None else str(path)
 
 
 def _encoding(name: str, member: zarr.Array[Any]) -> tuple[np.dtype[Any], dict[str, Any]]:
