@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -498,47 +498,31 @@ def source_states(sources: Sources, entries: Mapping[str, str]) -> dict[str, Sta
 
 
 def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, ContentIdentity | Exception]:
-    """What identifies the content of each source, or why it cannot be found out."""
-    failures = store_failures()
+    """What identifies the content of each source, or why it cannot be found out; in a few threads."""
+    names, found = list(dict.fromkeys(urls)), dict[str, ContentIdentity | Exception]()
+    left, failures = iter(names), store_failures()  # `next` on it is atomic
 
-    def ask(url: str) -> ContentIdentity | Exception:
+    def ask(url: str) -> None:
         try:
-            return sources.identity(url)
+            found[url] = sources.identity(url)
         except failures as error:
-            return error
+            found[url] = error
 
-    return for_each(urls, ask)
-
-
-def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
-    """The result of a function that waits for a store, for every URL; in a few threads."""
-    names = list(dict.fromkeys(urls))
-    results: dict[str, R] = {}
-    left = iter(names)  # `next` on it is atomic
-
-    def one(url: str) -> None:
-        results[url] = function(url)
-
-    run_in_threads(lambda: next(left, None), one, threads=min(HEADS_AT_ONCE, len(names)))
-    return {name: results[name] for name in names}
+    run_in_threads(lambda: next(left, None), ask, threads=min(HEADS_AT_ONCE, len(names)))
+    return {url: found[url] for url in names}
 
 
 def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, ContentIdentity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
-    failures = store_failures()
-
-    def same(url: str) -> ContentIdentity | None:
+    restored = {}
+    for url, identity in find_identities(sources, entries).items():
         text, digest = split_entry(entries[url])
-        try:
-            identity = sources.identity(url)
-            if not digest or text.split(" ")[0] != str(identity.size):
-                return None
-            now = sources.digest(url, identity)
-            return identity if now == digest and sources.identity(url) == identity else None
-        except failures:
-            return None
-
-    return {url: identity for url, identity in for_each(entries, same).items() if identity is not None}
+        if isinstance(identity, Exception) or not digest or text.split(" ")[0] != str(identity.size):
+            continue
+        with suppress(*store_failures()):
+            if sources.digest(url, identity) == digest and sources.identity(url) == identity:
+                restored[url] = identity
+    return restored
 
 
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
