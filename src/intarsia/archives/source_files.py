@@ -560,6 +560,6 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
         folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
         with suppress(*store_failures()):
             for meta in islice(_objects_below(store, folder), LISTED_BESIDE * len(urls) + LISTED_PAGES):
-                if (url := places.get(meta["path"])) is not None:
-                    fingerprints[url] = identity_in(url, meta).text
+                if (known := places.get(meta["path"])) is not None:
+                    fingerprints[known] = identity_in(known, meta).text
     return fingerprints

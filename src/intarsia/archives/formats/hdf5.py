@@ -261,10 +261,8 @@ def _described(
     name: str, header: Header, axes: list[str], phony: Mapping[tuple[int, int], str]
 ) -> ParsedVariable:
     dtype = header.dtype.newbyteorder("=")
-    if dtype.kind == "O":
-        string = library().check_string_dtype(header.dtype)
-        if string is not None and string.length is None:
-            dtype = np.dtypes.StringDType()
+    if dtype.kind == "O" and library().check_string_dtype(header.dtype) is not None:
+        dtype = np.dtypes.StringDType()
     sizes = _bare_sizes(header, axes)
     spare = (phony[size, sizes[:i].count(size)] for i, size in enumerate(sizes))
     dims = tuple(axis or next(spare) for axis in axes)
