@@ -116,16 +116,10 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
             starts.append(start)
             itemsize = np.dtype(TYPES.get(kind, "i1")).itemsize
             record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
-    if starts and records > 1:
-        _check_records(records, min(starts), record_bytes, header.size)
-    return whole, variables
-
-
-def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
-    """Raise `IngestError` if the last record would begin after the end of the file."""
-    last = start + (count - 1) * max(nbytes, 1)
-    if last >= size:
+    last = min(starts, default=0) + (records - 1) * max(record_bytes, 1)
+    if starts and records > 1 and last >= header.size:
         raise IngestError(
-            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
-            f"{count:,} records would begin at {last:,}"
+            f"it is truncated, or its header is damaged: it has {header.size:,} bytes, and the last of its "
+            f"{records:,} records would begin at {last:,}"
         )
+    return whole, variables
