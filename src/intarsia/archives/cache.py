@@ -319,10 +319,7 @@ def open_archive(
 
 def cached_archives() -> list[CacheEntry]:
     """Everything in the cache, the most recently updated first."""
-    try:
-        entries = [CacheEntry(path) for path in cache_directory().iterdir() if path.is_dir()]
-    except FileNotFoundError:
-        return []
+    entries = [CacheEntry(file.parent) for file in cache_directory().glob(f"*/{RECORD_FILE}")]
     finished = [(record.made, entry) for entry in entries if (record := entry.record()) is not None]
     return [entry for _, entry in sorted(finished, key=lambda pair: pair[0], reverse=True)]
 
@@ -332,11 +329,9 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
 
     Open datasets lose their coordinates and everything that was copied; the files are not touched.
     """
-    root, removed = cache_directory(), 0
-    for path in list(root.iterdir()) if root.is_dir() else []:
-        chosen = keys is None or path.name in keys
-        if chosen and path.is_dir() and ((path / RECORD_FILE).is_file() or (path / REPOSITORY).is_dir()):
-            CacheEntry(path).discard()
-            shutil.rmtree(path, ignore_errors=True)
-            removed += 1
-    return removed
+    found = [file for name in (RECORD_FILE, REPOSITORY) for file in cache_directory().glob(f"*/{name}")]
+    chosen = {file.parent for file in found if keys is None or file.parent.name in keys}
+    for path in chosen:
+        CacheEntry(path).discard()
+        shutil.rmtree(path, ignore_errors=True)
+    return len(chosen)

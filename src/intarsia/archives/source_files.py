@@ -123,10 +123,8 @@ class ContentIdentity:
 
         Icechunk keeps whole seconds, hence the rounding up.
         """
-        if self.etag is not None:
+        if self.etag is not None or self.modified is None:
             return self.etag
-        if self.modified is None:
-            return None
         return datetime.fromtimestamp(math.ceil(self.modified.timestamp()), tz=UTC)
 
     @property
