@@ -260,7 +260,7 @@ def _made_deep(document, *where):
         (2, "sst/.zattrs", (), "its attribute 'history' of the variable 'sst' is nested"),
         (3, "zarr.json", ("attributes",), "its attribute 'history' is nested"),
         (3, "sst/zarr.json", ("attributes",), "its attribute 'history' of the variable 'sst' is nested"),
-        ("n5", "sst/attributes.json", (), "something in it is nested too deeply"),  # for zarr-n5
+        ("n5", "sst/attributes.json", (), "its attribute 'history' of the variable 'sst' is nested"),
     ],
 )
 def test_attributes_without_a_bottom_are_refused_in_words(tmp_path, kind, document, where, words):

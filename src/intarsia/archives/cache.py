@@ -15,7 +15,6 @@ import datetime
 import json
 import os
 import shutil
-import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,24 +51,18 @@ OF_ONE_CALL = ("client", "progress")
 
 
 def cache_directory() -> Path:
-    """Where the cache is: `INTARSIA_CACHE`, or the platform's cache directory.
+    """Where the cache is: `INTARSIA_CACHE`, or the user's cache directory.
 
     >>> import os
     >>> os.environ["INTARSIA_CACHE"] = "/scratch/cache"
     >>> str(cache_directory())
     '/scratch/cache'
     >>> del os.environ["INTARSIA_CACHE"]
-    >>> cache_directory().name in ("intarsia", "Cache")
-    True
+    >>> cache_directory().name
+    'intarsia'
     """
-    path = os.environ.get(CACHE)
-    if path:
-        return Path(path).expanduser().absolute()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "intarsia/Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/intarsia"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intarsia"
+    path = os.environ.get(CACHE) or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "intarsia")
+    return Path(path).expanduser().absolute()
 
 
 @dataclass(frozen=True)
@@ -96,11 +89,11 @@ class CachedArchive:
     def of(
         cls,
         files: Any,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any],
         storage_options: Mapping[str, Any] | None = None,
     ) -> CachedArchive:
         """The request, checked."""
-        chosen = {name: value for name, value in (options or {}).items() if value is not None}
+        chosen = dict(options)
         call_options = {name: chosen.pop(name) for name in OF_ONE_CALL if name in chosen}
         storage = {**chosen.pop("storage_options", {}), **(storage_options or {})}
         try:
@@ -289,7 +282,7 @@ def _warn_about_gone(gone: list[str], archive: CachedArchive) -> None:
 
 def open_archive(
     files: Any,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[icechunk.Repository, str]:
     """The repository behind files that are opened in one line, up to date, and the dataset's group.
@@ -326,10 +319,7 @@ def open_archive(
 
 def cached_archives() -> list[CacheEntry]:
     """Everything in the cache, the most recently updated first."""
-    try:
-        entries = [CacheEntry(path) for path in cache_directory().iterdir() if path.is_dir()]
-    except FileNotFoundError:
-        return []
+    entries = [CacheEntry(file.parent) for file in cache_directory().glob(f"*/{RECORD_FILE}")]
     finished = [(record.made, entry) for entry in entries if (record := entry.record()) is not None]
     return [entry for _, entry in sorted(finished, key=lambda pair: pair[0], reverse=True)]
 
@@ -339,11 +329,9 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
 
     Open datasets lose their coordinates and everything that was copied; the files are not touched.
     """
-    root, removed = cache_directory(), 0
-    for path in list(root.iterdir()) if root.is_dir() else []:
-        chosen = keys is None or path.name in keys
-        if chosen and path.is_dir() and ((path / RECORD_FILE).is_file() or (path / REPOSITORY).is_dir()):
-            CacheEntry(path).discard()
-            shutil.rmtree(path, ignore_errors=True)
-            removed += 1
-    return removed
+    found = [file for name in (RECORD_FILE, REPOSITORY) for file in cache_directory().glob(f"*/{name}")]
+    chosen = {file.parent for file in found if keys is None or file.parent.name in keys}
+    for path in chosen:
+        CacheEntry(path).discard()
+        shutil.rmtree(path, ignore_errors=True)
+    return len(chosen)

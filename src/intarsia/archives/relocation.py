@@ -188,7 +188,7 @@ class _Move:
             for i in rows:
                 url = self._source_of(table.location[i])
                 end = int(table.offset[i] + table.nbytes[i])
-                needed[url] = max(needed.get(url, 0), end if url == table.location[i] else 0)
+                needed[url] = max(needed.get(url, 0), end)
         if not self.contents and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"

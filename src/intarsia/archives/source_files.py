@@ -13,13 +13,15 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from glob import glob
 from hashlib import blake2b
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -90,7 +92,7 @@ def is_listed(url: str) -> bool:
     >>> is_listed("s3://bucket/sst"), is_listed("https://host/sst"), is_listed("https://host/sst.zarr")
     (True, False, True)
     """
-    return scheme_of(url) in LISTED_SCHEMES or url.rstrip("/").endswith(DIRECTORIES)
+    return scheme_of(url) in ("file", *LISTED_SCHEMES) or url.rstrip("/").endswith(DIRECTORIES)
 
 
 @lru_cache(maxsize=64)  # needed several times while a file is parsed
@@ -121,10 +123,8 @@ class ContentIdentity:
 
         Icechunk keeps whole seconds, hence the rounding up.
         """
-        if self.etag is not None:
+        if self.etag is not None or self.modified is None:
             return self.etag
-        if self.modified is None:
-            return None
         return datetime.fromtimestamp(math.ceil(self.modified.timestamp()), tz=UTC)
 
     @property
@@ -174,19 +174,22 @@ class FormatProbe:
     @classmethod
     def of(cls, url: str, sources: Sources) -> FormatProbe:
         """Read the beginning of a source."""
-        path = local_path(url)
-        if path is not None and path.is_dir():
-            return cls(url, names=sources.names_in(url))
         try:
             with sources.reader(url) as reader:
                 head = reader.read(HEAD_BYTES)
-        except FileNotFoundError:  # object stores have no directories, only names that begin alike
+        except (FileNotFoundError, IsADirectoryError):  # object stores have names that begin alike instead
             if not is_listed(url) or not (names := sources.names_in(url)):
                 raise
             return cls(url, names=names)
         if not head:
             raise IngestError("the file is empty")
         return cls(url, head)
+
+
+def _objects_below(store: Any, path: str) -> Iterator[Any]:
+    """What a store says about every object below a path."""
+    for batch in import_extra("obstore", "virtual").list(store, path):
+        yield from batch
 
 
 def store_failures() -> tuple[type[Exception], ...]:
@@ -218,18 +221,14 @@ class Sources:
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
-            stores = import_extra("obstore.store", "virtual")
-            self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(stores, root)
-            self.registry.register(root, self._stores[root])
+            options = {} if root == FILE else for_obstore(self.options, parts.scheme)
+            try:
+                store = import_extra("obstore.store", "virtual").from_url(root, **options)
+            except Exception as error:  # of several classes, for an option that it does not take
+                raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
+            self._stores[root] = store
+            self.registry.register(root, store)
         return self._stores[root], unquote(parts.path).lstrip("/")
-
-    def _remote_store(self, stores: Any, root: str) -> Any:
-        try:
-            return stores.from_url(root, **for_obstore(self.options, scheme_of(root)))
-        except BaseException as error:  # a wrong option type makes Rust panic: not an Exception
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
 
     def expand(self, files: Any) -> dict[str, str]:
         """The URLs of everything that was named: paths, URLs, and globs of either; each once, in order.
@@ -250,18 +249,15 @@ class Sources:
 
     def _objects(self, pattern: str) -> dict[str, str]:
         """The URLs of objects that match a pattern, in order, with a fingerprint of each one's content."""
-        url_of(pattern)
-        scheme, _, rest = pattern.partition("://")
-        host, _, inside = rest.partition("/")
-        root = f"{scheme}://{host}"
+        *place, inside = f"{pattern}/".split("/", 3)
+        root = "/".join(place)
         store, _ = self.resolve(root)
         try:
-            found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
+            found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside.rstrip("/")))
         except store_failures() as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
-        found.sort(key=lambda meta: str(meta["path"]))
-        urls = [f"{root}/{quote(meta['path'])}" for meta in found]
-        return {url: identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
+        urls = {f"{root}/{quote(meta['path'])}": meta for meta in sorted(found, key=itemgetter("path"))}
+        return {url: identity_in(url, meta).text for url, meta in urls.items()}
 
     def reader(self, url: str) -> Any:
         """A context with a file-like reader for one source."""
@@ -280,35 +276,29 @@ class Sources:
     @contextmanager
     def held(self, url: str, size: int) -> Iterator[None]:
         """Read a small local file once: all reads within this context get the same bytes, from memory."""
-        path = local_path(url) if size <= WHOLE_BYTES else None
-        if path is not None and path.is_file():
+        path = local_path(url)
+        if path is not None and size <= WHOLE_BYTES and path.is_file():
             self._kept.reader = url, path.read_bytes()
         try:
             yield
         finally:
-            if path is not None:
-                self._kept.reader = None
+            self._kept.reader = None
 
     def _remote(self, url: str) -> Any:
         """All of a small object, in one request; for a large one, a reader that fetches blocks."""
         store, inside = self.resolve(url)
         obstore = import_extra("obstore", "virtual")
-        if scheme_of(url) in ("http", "https"):
-            self._check_ranges(obstore, store, inside)
-        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
-            return bytes(obstore.get(store, inside).bytes())
-        return import_extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
-
-    @staticmethod
-    def _check_ranges(obstore: Any, store: Any, inside: str) -> None:
-        """Refuse a web server that only returns whole files: no chunk could be read in place."""
-        try:
-            obstore.get_range(store, inside, start=0, length=1)
+        try:  # no chunk could be read in place if a web server only returned whole files
+            if scheme_of(url) in ("http", "https"):
+                obstore.get_range(store, inside, start=0, length=1)
         except import_extra("obstore.exceptions", "virtual").NotSupportedError:
             raise IngestError(
                 "its web server ignores the Range header, so chunks cannot be read in place: download the "
                 "file, or use a server that answers with 206 Partial Content"
             ) from None
+        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
+            return bytes(obstore.get(store, inside).bytes())
+        return import_extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
 
     def identity(self, url: str) -> ContentIdentity:
         """What identifies the content of a file, or of everything under a directory."""
@@ -329,21 +319,18 @@ class Sources:
         return identity_in(url, meta)
 
     def _identity_of_tree(self, url: str) -> ContentIdentity:
-        store, inside = self.resolve(url)
-        sizes, moments = 0, []
-        for batch in import_extra("obstore", "virtual").list(store, inside):
-            sizes += sum(meta["size"] for meta in batch)
-            moments += [meta["last_modified"] for meta in batch]
-        if not moments:
+        found = list(_objects_below(*self.resolve(url)))
+        if not found:
             raise FileNotFoundError(f"there is nothing at {url}")
-        return ContentIdentity(sizes, max(moments))
+        return ContentIdentity(
+            sum(meta["size"] for meta in found), max(meta["last_modified"] for meta in found)
+        )
 
     def sizes_below(self, url: str) -> dict[str, int]:
         """The sizes of all files in a directory, by their paths in it."""
         store, inside = self.resolve(url)
         root = inside.rstrip("/") + "/"
-        batches = import_extra("obstore", "virtual").list(store, root)
-        return {meta["path"].removeprefix(root): meta["size"] for batch in batches for meta in batch}
+        return {meta["path"].removeprefix(root): meta["size"] for meta in _objects_below(store, root)}
 
     def digest(self, url: str, identity: ContentIdentity) -> str:
         """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
@@ -509,47 +496,31 @@ def source_states(sources: Sources, entries: Mapping[str, str]) -> dict[str, Sta
 
 
 def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, ContentIdentity | Exception]:
-    """What identifies the content of each source, or why it cannot be found out."""
-    failures = store_failures()
+    """What identifies the content of each source, or why it cannot be found out; in a few threads."""
+    names, found = list(dict.fromkeys(urls)), dict[str, ContentIdentity | Exception]()
+    left, failures = iter(names), store_failures()  # `next` on it is atomic
 
-    def ask(url: str) -> ContentIdentity | Exception:
+    def ask(url: str) -> None:
         try:
-            return sources.identity(url)
+            found[url] = sources.identity(url)
         except failures as error:
-            return error
+            found[url] = error
 
-    return for_each(urls, ask)
-
-
-def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
-    """The result of a function that waits for a store, for every URL; in a few threads."""
-    names = list(dict.fromkeys(urls))
-    results: dict[str, R] = {}
-    left = iter(names)  # `next` on it is atomic
-
-    def one(url: str) -> None:
-        results[url] = function(url)
-
-    run_in_threads(lambda: next(left, None), one, threads=min(HEADS_AT_ONCE, len(names)))
-    return {name: results[name] for name in names}
+    run_in_threads(lambda: next(left, None), ask, threads=min(HEADS_AT_ONCE, len(names)))
+    return {url: found[url] for url in names}
 
 
 def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, ContentIdentity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
-    failures = store_failures()
-
-    def same(url: str) -> ContentIdentity | None:
+    restored = {}
+    for url, identity in find_identities(sources, entries).items():
         text, digest = split_entry(entries[url])
-        try:
-            identity = sources.identity(url)
-            if not digest or text.split(" ")[0] != str(identity.size):
-                return None
-            now = sources.digest(url, identity)
-            return identity if now == digest and sources.identity(url) == identity else None
-        except failures:
-            return None
-
-    return {url: identity for url, identity in for_each(entries, same).items() if identity is not None}
+        if isinstance(identity, Exception) or not digest or text.split(" ")[0] != str(identity.size):
+            continue
+        with suppress(*store_failures()):
+            if sources.digest(url, identity) == digest and sources.identity(url) == identity:
+                restored[url] = identity
+    return restored
 
 
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
@@ -577,7 +548,7 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
     by_root: dict[str, list[str]] = {}
     for url in sought:
         if scheme_of(url) in LISTED_SCHEMES:
-            by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
+            by_root.setdefault(folder_of(url), []).append(url)
     fingerprints: dict[str, str] = {}
     for urls in by_root.values():
         if len(urls) < MIN_LISTED:
@@ -585,16 +556,8 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
         store, _ = sources.resolve(urls[0])
         places = {sources.resolve(url)[1]: url for url in urls}
         folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
-        seen, limit = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
-        try:
-            for batch in import_extra("obstore", "virtual").list(store, folder):
-                for meta in batch:
-                    path = meta["path"]
-                    if path in places:
-                        fingerprints[places[path]] = identity_in(places[path], meta).text
-                seen += len(batch)
-                if seen > limit:
-                    break
-        except store_failures():
-            continue
+        with suppress(*store_failures()):
+            for meta in islice(_objects_below(store, folder), LISTED_BESIDE * len(urls) + LISTED_PAGES):
+                if (known := places.get(meta["path"])) is not None:
+                    fingerprints[known] = identity_in(known, meta).text
     return fingerprints

@@ -269,8 +269,8 @@ def relocate(place: BranchToCommit, moves: Moves, **options: Any) -> Output:
 def cache(*, clear: list[str] | None = None) -> Output:
     """List the archives in the cache, which xarray opened as files without a repository; or remove some.
 
-    The cache is where the environment variable INTARSIA_CACHE says, or where the platform keeps caches. The
-    source files are never touched.
+    The cache is where the environment variable INTARSIA_CACHE says, or else in ~/.cache/intarsia. The source
+    files are never touched.
 
     Example: intarsia cache --clear all
 

@@ -65,9 +65,12 @@ def test_names_that_are_not_utf8_are_refused_as_by_netcdf(tmp_path, kind):
     assert not (tmp_path / "r").exists()
 
 
-def test_another_file_is_told_apart():
-    with pytest.raises(ValueError, match="not a NetCDF classic file"):
-        read_attributes(io.BytesIO(b"HDF\x01"))
+def test_another_version_is_refused(tmp_path):
+    netcdf(tmp_path / "a.nc", 0, version="NETCDF3_CLASSIC")
+    content = (tmp_path / "a.nc").read_bytes()
+    (tmp_path / "a.nc").write_bytes(b"CDF\x03" + content[4:])
+    with pytest.raises(IngestError, match=r"a\.nc: "):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,8 +86,8 @@ def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
 
 
-def integers_with_nan(path, version):
-    """A file whose integers have a `_FillValue` of NaN."""
+def odd_fill_value(path, version, fill=np.nan):
+    """A file whose integers have a `_FillValue` that no integer equals."""
     with netCDF4.Dataset(path, "w", format=version) as file:
         file.createDimension("time", 2)
         file.createDimension("x", 3)
@@ -92,32 +95,33 @@ def integers_with_nan(path, version):
             variable = file.createVariable(name, "i4", dims)
             variable.set_auto_maskandscale(False)
             variable[:] = np.arange(variable.size).reshape(variable.shape)
-    _spoil(path, version)
+    _spoil(path, version, fill)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fill_value_that_integers_cannot_have_is_refused_by_name(tmp_path, version):
-    integers_with_nan(tmp_path / "a.nc", version)
-    with pytest.raises(IngestError, match=r"'count' has integers, but its _FillValue is nan\."):
+def test_a_fill_value_that_integers_cannot_have_is_refused(tmp_path, version):
+    odd_fill_value(tmp_path / "a.nc", version)
+    with pytest.raises(IngestError, match=r"a\.nc: NetCDF3Parser cannot read it: cannot convert float NaN"):
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
 
 
-def test_in_hdf5_a_fill_value_that_integers_cannot_have_is_none(tmp_path):
-    integers_with_nan(tmp_path / "a.nc", "NETCDF4")
+@pytest.mark.parametrize(("version", "fill"), [("NETCDF4", np.nan), *((each, 1.5) for each in VERSIONS)])
+def test_elsewhere_a_fill_value_that_integers_cannot_have_is_none(tmp_path, version, fill):
+    odd_fill_value(tmp_path / "a.nc", version, fill)
     report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", copy="never")
     opened = xr.open_dataset(report.repository, engine="intarsia")
     assert opened["count"].values.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert opened["month"].values.tolist() == [0, 1, 2]
 
 
-def _spoil(path, version):
-    """Give integers a `_FillValue` of NaN, which older programs wrote and netCDF4 no longer does."""
+def _spoil(path, version, fill):
+    """Give integers a `_FillValue` that is a float, which older programs wrote and netCDF4 no longer does."""
     if version == "NETCDF4":
         with h5py.File(path, "a") as file:
             for name in ("count", "month"):
-                file[name].attrs["_FillValue"] = np.nan
+                file[name].attrs["_FillValue"] = fill
         return
     with netCDF4.Dataset(path, "a") as file:
         for name in ("count", "month"):
-            file[name].setncattr("_FillVal__", np.nan)
+            file[name].setncattr("_FillVal__", fill)
     path.write_bytes(path.read_bytes().replace(b"_FillVal__", b"_FillValue"))

@@ -52,7 +52,6 @@ from intarsia.archives.source_files import (
     folder_of,
     local_path,
 )
-from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import Box, block_shape, chunk_grid
@@ -200,13 +199,7 @@ class HDF5Group(SourceGroup):
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable with the ranges of its chunks, or with the reason why only a copy will do."""
         header = self.headers[variable.name]
-        if header.virtual is not None:
-            return header.virtual.reference(variable)
-        variable = _referenced(variable, header)
-        if variable.ranges is None and 0 not in variable.shape:
-            with explain_failure(header.id, f" ({variable.reason})"):
-                header.dataset[(0,) * len(variable.shape)]
-        return variable
+        return _referenced(variable, header) if header.virtual is None else header.virtual.reference(variable)
 
     def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
         """All values of a variable."""
@@ -238,12 +231,7 @@ class HDF5Group(SourceGroup):
             elif isinstance(item, h5py.Dataset) and "/" in name and is_variable(item.id):
                 groups[path.rpartition("/")[0]] = True
 
-        try:
-            h5py.Group(self.id).visititems(note)
-        except (RuntimeError, OSError, KeyError) as error:
-            raise IngestError(
-                f"it is damaged or truncated: HDF5 cannot list what it holds ({one_line(error)})"
-            ) from error
+        h5py.Group(self.id).visititems(note)
         return groups
 
 
@@ -273,10 +261,8 @@ def _described(
     name: str, header: Header, axes: list[str], phony: Mapping[tuple[int, int], str]
 ) -> ParsedVariable:
     dtype = header.dtype.newbyteorder("=")
-    if dtype.kind == "O":
-        string = library().check_string_dtype(header.dtype)
-        if string is not None and string.length is None:
-            dtype = np.dtypes.StringDType()
+    if dtype.kind == "O" and library().check_string_dtype(header.dtype) is not None:
+        dtype = np.dtypes.StringDType()
     sizes = _bare_sizes(header, axes)
     spare = (phony[size, sizes[:i].count(size)] for i, size in enumerate(sizes))
     dims = tuple(axis or next(spare) for axis in axes)
@@ -374,17 +360,12 @@ def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         plist, why = dataset.get_create_plist(), str(error)
-        filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-        absent = [
-            f"{code} ({text(name.rstrip(bytes(1)))})"
-            for code, _, _, name in filters
-            if not library().h5z.filter_avail(code)
-        ]
-        if absent:
-            why = (
-                f"its HDF5 filter {' and '.join(absent)} is not installed "
-                "(many are in hdf5plugin: import it before you ingest)"
-            )
+        for code, _, _, name in map(plist.get_filter, range(plist.get_nfilters())):
+            if not library().h5z.filter_avail(code):
+                why = (
+                    f"its HDF5 filter {code} ({text(name.rstrip(bytes(1)))}) is not installed "
+                    "(many are in hdf5plugin: import it before you ingest)"
+                )
         raise UnreadableVariableError(f"it cannot be read: {why}{note}") from error
 
 
@@ -440,7 +421,7 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
         except Exception as error:  # of numcodecs, zarr or VirtualiZarr, for a filter that they do not know
             reason = f"it cannot be referenced: {error}"
     if reason:
-        return replace(variable, chunks=chunks, reason=reason)
+        return _to_be_copied(replace(variable, chunks=chunks), header, reason)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
         # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
@@ -460,16 +441,21 @@ def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
     if filters and any(n % c for n, c in zip(shape, chunks, strict=True)):
         masks |= dict.fromkeys(_unfiltered_edges(header, chunks, places), (1 << filters) - 1)
     if masks and len(codecs) != filters + 1:
-        variable.ranges = None
-        variable.reason = (
-            f"some chunks skipped a filter, and its {filters} filters do not correspond to "
-            f"{len(codecs) - 1} codecs"
-        )
-    elif masks:
+        reason = f"some chunks skipped one of its {filters} filters, which are {len(codecs) - 1} codecs"
+        return _to_be_copied(replace(variable, ranges=None), header, reason)
+    if masks:
         ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
         for first, mask in masks.items():
             ranges.masks[tuple(a // c for a, c in zip(first, chunks, strict=True))] = mask
     return variable
+
+
+def _to_be_copied(variable: ParsedVariable, header: Header, reason: str) -> ParsedVariable:
+    """A variable that has to be copied; it is refused if it cannot be read."""
+    if 0 not in variable.shape:
+        with explain_failure(header.id, f" ({reason})"):
+            header.dataset[(0,) * len(variable.shape)]
+    return replace(variable, reason=reason)
 
 
 _codecs: dict[Any, tuple[dict[str, Any], ...]] = {}
@@ -504,10 +490,7 @@ def _ranges(file: HDF5File, grid: tuple[int, ...], chunks: tuple[int, ...], plac
         first, _, at, size = zip(*places, strict=True)
         index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
         offsets[index], lengths[index] = at, size
-    ranges = ChunkRanges(file.location if lengths.any() else "", offsets, lengths, identity=file.identity)
-    if file.identity is not None and ranges.end > file.identity.size:
-        raise UnreadableVariableError(f"the file {file.location} is truncated: a chunk ends at {ranges.end}")
-    return ranges
+    return ChunkRanges(file.location if lengths.any() else "", offsets, lengths, identity=file.identity)
 
 
 def _unfiltered_edges(
@@ -557,15 +540,9 @@ class VirtualDataset:
     """A virtual dataset."""
 
     def __init__(self, header: Header) -> None:
-        self._header, self._file, plist = header, header.file, header.plist
-        self._mappings = [
-            (
-                plist.get_virtual_filename(i), plist.get_virtual_dsetname(i), plist.get_virtual_vspace(i),
-                plist.get_virtual_srcspace(i),
-            )
-            for i in range(plist.get_virtual_count())
-        ]  # fmt: skip
-        spaces = [space for *_, space, _ in self._mappings]
+        self._header, self._file = header, header.file
+        self._mappings = library().Dataset(header.id).virtual_sources()
+        spaces = [space for space, *_ in self._mappings]
         self._stored_shape: tuple[int, ...] = (
             spaces[0].get_simple_extent_dims() if spaces else header.id.shape
         )
@@ -573,10 +550,10 @@ class VirtualDataset:
 
     def check_files(self) -> None:
         """Raise `OtherFileError` if it is made of files that may not be read."""
-        for name, dataset, *_ in self._mappings:
+        for _, name, dataset, _ in self._mappings:
             if SERIES in f"{name}/{dataset}".replace("%%", ""):
                 raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
-        for name in dict.fromkeys(name for name, *_ in self._mappings):
+        for name in dict.fromkeys(name for _, name, *_ in self._mappings):
             self._locate(name)
         if self._grows:
             _ = self.dataset  # its sources determine its shape
@@ -608,7 +585,7 @@ class VirtualDataset:
     def sources(self) -> VirtualSources:
         """What it is made of."""
         sources = VirtualSources()
-        for name, dataset, place, space in self._mappings:
+        for place, name, dataset, space in self._mappings:
             header = self._open(name, dataset)
             sources.all_here &= name == OWN_FILE and (header is None or header.file is self._file)
             if header is None:
@@ -633,9 +610,6 @@ class VirtualDataset:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has the type {dtype}")
         if not dims:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has no axes")
-        if stored.reason:
-            with explain_failure(header.id):
-                header.dataset[(0,) * len(dims)]
         return stored
 
     def _locate(self, name: str) -> str | None:
@@ -677,9 +651,7 @@ class VirtualDataset:
         except MappingError as error:
             holes, reason = [], reason or f"it {error}"
         if reason:
-            with explain_failure(self._header.id):
-                self.dataset[(0,) * len(shape)]
-            return replace(variable, reason=f"it is a virtual dataset, and {reason}")
+            return _to_be_copied(variable, self._header, f"it is a virtual dataset, and {reason}")
         parts += self._unseen(variable, parts, holes)
         return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct
@@ -30,23 +29,6 @@ from intarsia.extras import import_extra
 def library() -> Any:
     """h5py."""
     return import_extra("h5py", "virtual")
-
-
-@contextmanager
-def open_hdf5(reader: Any) -> Iterator[Any]:
-    """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-    h5py, image = library(), None
-    if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
-        with suppress(ValueError, OSError):  # the other way says what is wrong with it
-            image = h5py.h5f.open_file_image(reader.getvalue())
-    if image is None:
-        with h5py.File(HeapReader(reader), "r") as file:
-            yield file.id
-        return
-    try:
-        yield image
-    finally:
-        image.close()
 
 
 def text(name: bytes) -> str:
@@ -102,7 +84,16 @@ class HDF5Files(ExitStack):
         reader = self.enter_context(self.sources.reader(url))
         if identity is not None and identity.size <= source_files.WHOLE_BYTES:
             reader = io.BytesIO(reader.read())
-        return HDF5File(self.enter_context(open_hdf5(reader)), url, location, self, identity)
+        return HDF5File(self._open_reader(reader), url, location, self, identity)
+
+    def _open_reader(self, reader: Any) -> Any:
+        """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
+        if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
+            with suppress(ValueError, OSError):  # the other way says what is wrong with it
+                image = library().h5f.open_file_image(reader.getvalue())
+                self.callback(image.close)
+                return image
+        return self.enter_context(library().File(HeapReader(reader), "r")).id
 
     def open_other(self, url: str) -> HDF5File:
         """A file that the source shows."""

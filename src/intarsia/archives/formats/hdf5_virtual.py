@@ -135,8 +135,6 @@ def correspondence(
     places: list[tuple[Span, ...]] = [(Span(runs.at(0), 1),) for runs in virtual]
     for own, axis in pairs.items():
         places[axis] = _spans(virtual[axis], source[own], counts[axis])
-    if math.prod(map(len, places)) > MAX_BOXES:
-        raise MappingError(f"consists of more than {MAX_BOXES} boxes")
     dims = tuple(str(pairs[own]) if own in pairs else f"/{own}" for own in range(len(source)))
     picks = {f"/{own}": runs.at(0) for own, runs in enumerate(source) if own not in pairs}
     named = {str(axis): spans for axis, spans in enumerate(places)}

@@ -65,12 +65,11 @@ class N5Parser(SourceParser):
                 f"its data type {document['dataType']!r} is not supported, only numbers are: "
                 f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
             )
-        # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
         own = _compressor(document["compression"])
-        known = document if own is None else document | {"compression": RAW}
-        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(known)))
+        known = RAW if own else document["compression"]
+        array = n5.N5ArrayMetadata(document["dimensions"], document["blockSize"], document["dataType"], known)
         metadata: dict[str, Any] = array.to_zarr().to_dict()
-        if own is not None:
+        if own:
             metadata["codecs"][0]["configuration"]["codecs"].append(own)
         metadata["attributes"] = {k: v for k, v in document.items() if k not in NEEDED | {"n5", "axes"}}
         ndim = len(metadata["shape"])

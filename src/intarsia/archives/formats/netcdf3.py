@@ -43,13 +43,9 @@ class _Header:
     """The big-endian header of a NetCDF classic file, read from front to back; CDF-5 has wider counts."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.size = file, file.seek(0, 2)
         file.seek(0)
-        magic = file.read(4)
-        if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
-            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
-        self._file, self._version = file, magic[3]
-        self.size = file.seek(0, 2)
-        file.seek(len(magic))
+        self._version = int.from_bytes(file.read(4)[3:])
 
     def bytes(self, count: int) -> bytes:
         if not 0 <= count <= MAX_BYTES:
@@ -114,32 +110,16 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
         dimensions = [header.count() for _ in range(header.count())]
         variables[name] = header.attributes()
         kind = header.number(4)
-        _check_fill_value(name, TYPES.get(kind, "i1"), variables[name].get("_FillValue"))
         header.count()  # its size, which is wrong for large variables
         start = header.offset()
         if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
             starts.append(start)
             itemsize = np.dtype(TYPES.get(kind, "i1")).itemsize
             record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
-    if starts and records > 1:
-        _check_records(records, min(starts), record_bytes, header.size)
+    last = min(starts, default=0) + (records - 1) * max(record_bytes, 1)
+    if starts and records > 1 and last >= header.size:
+        raise IngestError(
+            f"it is truncated, or its header is damaged: it has {header.size:,} bytes, and the last of its "
+            f"{records:,} records would begin at {last:,}"
+        )
     return whole, variables
-
-
-def _check_fill_value(name: str, kind: str, fill: Any) -> None:
-    """Refuse integers with a `_FillValue` that is none: VirtualiZarr cannot read the whole file then."""
-    if np.dtype(kind).kind in "iu" and isinstance(fill, np.floating) and not fill.is_integer():
-        raise IngestError(
-            f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
-            f"ncatted -a _FillValue,{name},d,, FILE"
-        )
-
-
-def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
-    """Raise `IngestError` if the last record would begin after the end of the file."""
-    last = start + (count - 1) * max(nbytes, 1)
-    if last >= size:
-        raise IngestError(
-            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
-            f"{count:,} records would begin at {last:,}"
-        )

@@ -124,7 +124,7 @@ class TIFFGroup(SourceGroup):
         if not reason and page.compression == UNCOMPRESSED:
             reason = self._wrong_length(variable, chunks, grid, is_short)
         if reason:
-            self._decode()  # a file that nobody can read is refused before anything is written
+            self.array(IMAGE)  # a file that nobody can read is refused before anything is written
             return replace(variable, chunks=tuple(min(n, 1 << 10) for n in variable.shape), reason=reason)
         offsets, lengths = (
             np.array(each, dtype=np.uint64).reshape(grid) for each in (page.dataoffsets, page.databytecounts)
@@ -151,7 +151,7 @@ class TIFFGroup(SourceGroup):
         wrong = found[(found != 0) & (found != needed)]
         return f"a strip or tile of {chunks} samples has {wrong[0]} bytes" if wrong.size else ""
 
-    def _decode(self) -> np.ndarray[Any, Any]:
+    def array(self, name: str) -> Any:
         """All samples, as tifffile reads them."""
         nbytes = math.prod(self._page.shape) * _dtype(self._page).itemsize
         if nbytes > MAX_COPIED:
@@ -161,10 +161,6 @@ class TIFFGroup(SourceGroup):
         except Exception as error:  # of any class, from tifffile or imagecodecs
             raise UnreadableVariableError(f"tifffile cannot read it: {one_line(error)}") from error
         return np.moveaxis(values, -1, 0) if self._page.axes.endswith("S") else values
-
-    def array(self, name: str) -> Any:
-        """All samples."""
-        return self._decode()
 
 
 def _with_short_strip(image: ParsedVariable) -> ParsedVariable:

@@ -43,17 +43,11 @@ class ZarrV2Parser(SourceParser):
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
-        documents = self.documents(root)
-        if ARRAY in documents:
-            raise IngestError(
-                "it is an array without a group: intarsia.adopt and intarsia.convert take arrays"
-            )
-        return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
-
-    def documents(self, root: str) -> dict[str, Any]:
-        """All metadata of the hierarchy, by key."""
         found = self.json(f"{root}/{CONSOLIDATED}")
-        return dict(found["metadata"]) if found else dict(self._walked(root, ""))
+        documents = found["metadata"] if found else dict(self._walked(root, ""))
+        if ARRAY in documents:
+            raise IngestError(ALONE)
+        return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
 
     def _walked(self, root: str, prefix: str) -> Iterator[tuple[str, Any]]:
         place = f"{root}/{quote(prefix)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -28,13 +28,13 @@ from intarsia._icechunk import VIRTUAL
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.coordinates import PlainArray
 from intarsia.archives.references.uniform_parts import EXPORT, UniformArray, uniform_parts
-from intarsia.archives.source_files import local_path
 from intarsia.display import codecs_text
 from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
 from intarsia.versions.authorization import Allowed
 from intarsia.versions.repository import explain_errors
+from intarsia.versions.storage_options import FILE
 from intarsia.versions.version import Version, resolve_store
 
 
@@ -132,14 +132,12 @@ def _references(array: UniformArray) -> dict[str, Any]:
     """The metadata and chunks of an array."""
     chunks, table, member = list(array.stored_chunks()), array.table, array.member
     dtype, encoding = (array.dtype, {}) if member is None else _encoding(array.name, member)
-    fill = _fill_value(array, len(chunks))
-    refs: dict[str, Any] = {
-        **_metadata(array.name, array.dims, array.attrs, dtype, array.shape, array.chunks, fill, **encoding)
-    }
+    refs: dict[str, Any] = {**_metadata(array, dtype, _fill_value(array, len(chunks)), **encoding)}
     if table is None or member is None:
         return refs
     for index, row in chunks:
-        place: Any = [_location(table.location[row]), int(table.offset[row]), int(table.nbytes[row])]
+        location = unquote(table.location[row].removeprefix(FILE))  # as fsspec takes it
+        place: Any = [location, int(table.offset[row]), int(table.nbytes[row])]
         if table.kind[row] != VIRTUAL:
             place = _base64(_stored(member, tuple(table.index[row].tolist())))
         refs[f"{array.name}/{_key(index)}"] = place
@@ -174,12 +172,6 @@ def _fill_value(array: UniformArray, stored: int) -> Any:
 
 def _key(index: tuple[int, ...]) -> str:
     return ".".join(map(str, index)) or "0"
-
-
-def _location(url: str) -> str:
-    """A URL in fsspec's form, without percent-encoding."""
-    path = local_path(url)
-    return unquote(url) if path is None else str(path)
 
 
 def _encoding(name: str, member: zarr.Array[Any]) -> tuple[np.dtype[Any], dict[str, Any]]:
@@ -227,7 +219,8 @@ def _loaded(name: str, array: PlainArray) -> dict[str, Any]:
         )
     little = values.astype(values.dtype.newbyteorder("<"))
     chunks = tuple(max(n, 1) for n in values.shape)
-    metadata = _metadata(name, array.dims, array.attrs, little.dtype, values.shape, chunks, None)
+    whole = UniformArray(name, list(array.dims), array.attrs, values.shape, chunks, little.dtype, None, None)
+    metadata = _metadata(whole, little.dtype, None)
     return metadata | {f"{name}/{_key((0,) * values.ndim)}": _base64(little.tobytes())}
 
 
@@ -235,23 +228,15 @@ def _base64(content: bytes) -> str:
     return "base64:" + base64.b64encode(content).decode()
 
 
-def _metadata(
-    name: str,
-    dims: Sequence[str],
-    attrs: Mapping[str, Any],
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...],
-    fill: Any,
-    **encoding: Any,
-) -> dict[str, str]:
+def _metadata(array: UniformArray, dtype: np.dtype[Any], fill: Any, **encoding: Any) -> dict[str, str]:
     """The documents of an array of format 2, as zarr writes them; codecs need not be installed."""
     metadata = ArrayV2Metadata(
-        shape=shape, chunks=chunks, dtype=parse_dtype(dtype, zarr_format=2), fill_value=fill, order="C"
-    )
+        shape=array.shape, chunks=array.chunks, dtype=parse_dtype(dtype, zarr_format=2), fill_value=fill,
+        order="C",
+    )  # fmt: skip
     document = metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes()
-    own = {**attrs, "_ARRAY_DIMENSIONS": list(dims)}
+    own = {**array.attrs, "_ARRAY_DIMENSIONS": array.dims}
     return {
-        f"{name}/.zarray": json.dumps(json.loads(document) | encoding),
-        f"{name}/.zattrs": json.dumps(own, default=np.generic.tolist),  # fill values have types
+        f"{array.name}/.zarray": json.dumps(json.loads(document) | encoding),
+        f"{array.name}/.zattrs": json.dumps(own, default=np.generic.tolist),  # fill values have types
     }
