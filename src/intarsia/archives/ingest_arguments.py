@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from intarsia.archives.cf import units_of
 from intarsia.archives.parsed_file import (
     ParsedFile,
     ParsedVariable,
@@ -20,7 +22,7 @@ from intarsia.archives.parsed_file import (
     roles,
 )
 from intarsia.archives.plan.coordinates import has_time_units
-from intarsia.archives.plan.reconcile import in_units, indices_in_expected, is_longitude, units_of
+from intarsia.archives.plan.reconcile import in_units, indices_in_expected, is_longitude
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
@@ -195,15 +197,12 @@ def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tup
 
 
 def _walk_lists(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    number = 0
+    numbers = count()
     for each in files:
         if isinstance(each, list | tuple):
-            yield from _walk_lists(each, sources, (*above, number))
-            number += 1
+            yield from _walk_lists(each, sources, (*above, next(numbers)))
         else:
-            for url in sources.expand(each):
-                yield url, (*above, number)
-                number += 1
+            yield from ((url, (*above, next(numbers))) for url in sources.expand(each))
 
 
 def find_concat_dims(

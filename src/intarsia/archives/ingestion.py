@@ -226,7 +226,7 @@ def ingest(
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
         check_name(store)
-    engine = check_engine(client)
+    engine = None if client is None else check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
     sources = Sources(storage_options, authorize)

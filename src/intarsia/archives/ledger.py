@@ -229,22 +229,20 @@ def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple
     """Which of these sources a dataset knows: their numbers, and what identified their content."""
     if group is None or not urls:
         return {}
+    named = set(urls)
     with _named(group):
         node: Any = group.get(LEDGER, None)
-        return {} if node is None else _entries(group, node, set(urls))
-
-
-def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
-    _check_version(group, node)
-    index = node[INDEX]
-    keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
-    hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64)))
-    sources = node[SOURCES]
-    rows = np.concatenate([hits, np.arange(len(keys), sources.shape[0])])  # those at the end are not indexed
-    entries = read_by_zarr(sources, (rows, slice(None))).tolist() if rows.size else []
-    # two names may have the same key
-    numbered = zip(rows.tolist(), entries, strict=True)
-    return {url: (number, content) for number, (url, content, _) in numbered if url in urls}
+        if node is None:
+            return {}
+        _check_version(group, node)
+        index, sources = node[INDEX], node[SOURCES]
+        keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
+        hits = np.flatnonzero(np.isin(keys, np.array(list(map(index_key, named)), dtype=np.uint64)))
+        rows = np.concatenate([hits, np.arange(len(keys), sources.shape[0])])  # the last ones are not indexed
+        entries = read_by_zarr(sources, (rows, slice(None))).tolist() if rows.size else []
+        # two names may have the same key
+        numbered = zip(rows.tolist(), entries, strict=True)
+        return {url: (number, content) for number, (url, content, _) in numbered if url in named}
 
 
 def index_key(url: str) -> int:

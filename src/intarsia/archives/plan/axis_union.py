@@ -26,8 +26,8 @@ ULPS = 4
 class Span(NamedTuple):
     """Consecutive steps of an axis, and the steps of a file that are there.
 
-    >>> Span(4, 3, first=2, stride=-1).file_steps
-    (0, 3)
+    >>> Span(4, 3, first=2, stride=-1).inverse
+    Span(start=0, length=3, first=6, stride=-1)
     """
 
     start: int
@@ -46,10 +46,11 @@ class Span(NamedTuple):
         return self.start + self.length
 
     @property
-    def file_steps(self) -> tuple[int, int]:
-        """The first and last (excluded) step of the file."""
-        low = self.first if self.stride > 0 else self.first - self.length + 1
-        return low, low + self.length
+    def inverse(self) -> Span:
+        """The steps of the file, and the steps of the axis that are there."""
+        if self.stride > 0:
+            return Span(self.first, self.length, self.start)
+        return Span(self.first - self.length + 1, self.length, self.stop - 1, -1)
 
     def cut(self, low: int, high: int) -> Span | None:
         """The part between two steps of the axis.
@@ -68,12 +69,8 @@ class Span(NamedTuple):
         >>> Span(4, 3, first=2, stride=-1).of_file(1, 9)
         Span(start=4, length=2, first=2, stride=-1)
         """
-        a, b = self.file_steps
-        a, b = max(a, low), min(b, high)
-        if a >= b:
-            return None
-        ends = (self.start + self.stride * (a - self.first), self.start + self.stride * (b - 1 - self.first))
-        return self.cut(min(ends), max(ends) + 1)
+        seen = self.inverse.cut(low, high)
+        return None if seen is None else seen.inverse
 
     def through(self, inner: Span) -> Span | None:
         """The part whose steps of the file are in `inner`, with what `inner` shows there.

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.archives.cf import CFDecoding, json_attributes
+from intarsia.archives.cf import CFDecoding, json_attributes, units_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Role, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger, Rule
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
-from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.data_types import is_nullable, values_dtype
 
@@ -250,13 +249,9 @@ class Expectations:
             if (variable.role, name) not in self.coordinates:
                 continue
             known, source = self.coordinates[variable.role, name]
-            own, is_time, units = (
-                units_of(variable.attrs),
-                has_time_units(variable.attrs),
-                units_of(known.attrs),
-            )
+            own, units = units_of(variable.attrs), units_of(known.attrs)
             if variable.role == "concat":
-                if is_time and has_time_units(known.attrs):
+                if has_time_units(variable.attrs) and has_time_units(known.attrs):
                     calendars = (calendar_of(each.attrs) for each in (variable, known))
                     for kind, ours, theirs in (("calendar", *calendars), ("time units", own, units)):
                         if ours != theirs:
@@ -364,7 +359,8 @@ class Expectations:
         if units != self.units.get(name, units):
             decoding = self._in_units(name, decoding, file, units, known.source)
         self.decodings[file.url, name] = decoding
-        if not (name in self.rules.dtypes and decoding.values.kind in "iuf"):  # these are rounded
+        is_rounded = name in self.rules.dtypes and decoding.values.kind in "iuf"
+        if decoding.values != known.dtype and not is_rounded:
             reconcile.check_type(name, decoding.values, known.dtype, known.source, fixed=known.is_fixed)
         return known
 
@@ -403,10 +399,10 @@ class Expectations:
         for name in taken:
             if name not in self.names:
                 self.units[name], self.names[name] = units_of(data[name].attrs), None
-        add = argument("add_variables", True)
         for name in data:
             if name not in self.names and name not in self.unreadable:
-                text = f"the dataset does not have it, but {file.url} does ({add} adds it)"
+                option = argument("add_variables", True)
+                text = f"the dataset does not have it, but {file.url} does ({option} adds it)"
                 self.dropped.setdefault(name, text)
         self.unreadable |= file.left_out.keys()
         if self.attributes is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, json_attributes, packing_of
+from intarsia.archives.cf import PACKING, json_attributes, packing_of, units_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
 from intarsia.errors import IngestError, argument
 from intarsia.extras import import_extra
@@ -63,7 +63,7 @@ def _meaning(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_time_units(attrs: Mapping[str, Any]) -> bool:
     """Whether the units are those of time."""
-    return " since " in str(attrs.get("units", ""))
+    return " since " in units_of(attrs)
 
 
 def concat_values(
@@ -108,7 +108,7 @@ def _encode_alike(
     """Numbers with different meanings, in one encoding: that of the first, or a finer one."""
     plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
     unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
-    units = [str(meaning.get("units", "")) for meaning in meanings]
+    units = [units_of(meaning) for meaning in meanings]
     if not all(map(has_time_units, meanings)):
         if len(set(units)) > 1:
             a, b = sorted(set(units))[:2]

@@ -105,10 +105,10 @@ class Cube:
         """Whether any step of an axis goes."""
         return any(bool((axis.existing_positions < 0).any()) for axis in self.axes)
 
-    def shown(self, file: FilePosition, variable: str) -> list[Box] | None:
-        """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
+    def shown(self, file: FilePosition, variable: str) -> list[Box]:
+        """The boxes of the cube in which a new file shows what it has of a variable."""
         if file.number not in self.overlapping:
-            return None
+            return [Box.sized(self.sizes.values())]
         own = self.file_regions.select(self.file_regions.member == file.number)
         return _boxes_of(own, self.variables.index(variable))
 
@@ -180,8 +180,8 @@ def resolve_overlaps(
         own = np.flatnonzero(everything.member == number).tolist()
         left: list[Row] = []
         for row in map(everything.row, own):
-            touched = (everything.start < row.box.stop) & (everything.stop > row.box.start)
-            winners = everything.select(np.flatnonzero(takes & touched.all(axis=1)))
+            touched = everything.touching(row.box)
+            winners = everything.select(touched[takes[touched]])
             if len(winners) and policy == "refuse" and number not in there:
                 refused[number] = int(winners.member[0])
                 break

@@ -346,8 +346,8 @@ class Contribution:
     spans: tuple[tuple[Span, ...], ...]
     """Where its elements are, on every axis of the array."""
 
-    shown: list[Box] | list[None]
-    """The boxes of the array of which it shows everything it has; None is the whole array."""
+    shown: list[Box]
+    """The boxes of the array in which it shows what it has."""
 
     decoding: CFDecoding
     """How its numbers become values…"""
@@ -372,9 +372,10 @@ class Contribution:
     def parts(self) -> Iterator[tuple[Span, ...]]:
         """What its chunks show: for each region, one span for every axis of the array."""
         for box, limits in product(self.chunks.boxes, self.shown):
-            choices = list(map(list, self.spans))
-            for own, ends in zip(choices, () if limits is None else limits.bounds, strict=False):
-                own[:] = [cut for span in own if (cut := span.cut(*ends)) is not None]
+            choices = [
+                [cut for span in own if (cut := span.cut(*ends)) is not None]
+                for own, ends in zip(self.spans, limits.bounds, strict=True)
+            ]
             for k, ends in enumerate(box.in_elements(self.chunks.encoding.chunks).bounds):
                 axis = self.axes[k]
                 if axis is not None:
@@ -483,11 +484,11 @@ def plan_array(
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
     for (position, part, variable), decoding in zip(sources, decodings, strict=True):
-        url, cells = position.file.url, cube.shown(position, part)
+        url = position.file.url
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
-        shown = [None] if cells is None else [plan.box(cell, part) for cell in cells]
-        if cells is not None:
+        shown = [plan.box(cell, part) for cell in cube.shown(position, part)]
+        if position.number in cube.overlapping:
             text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
             notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
         pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
@@ -556,7 +557,8 @@ def _wider(
     """The new type of an existing array, if it changes."""
     target = rules.dtypes.get(name)
     if target is None:
-        return None if nulls else wider_type(dtype, {decoding.values for decoding in decodings})
+        others = {decoding.values for decoding in decodings} - {dtype}
+        return wider_type(dtype, others) if others and not nulls else None
     if target == dtype:
         return None
     if nulls or wider_type(dtype, [target]) != target:

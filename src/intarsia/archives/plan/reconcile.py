@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.cf import PACKING, packing_of, units_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError, MissingExtraError, argument
@@ -40,8 +40,7 @@ LONGITUDES = frozenset(("lon", "longitude"))
 
 def is_longitude(name: str, attrs: Mapping[str, Any]) -> bool:
     """Whether 350 and -10 are the same place."""
-    units = str(attrs.get("units", "")).lower()
-    return units in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
+    return units_of(attrs).lower() in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
 
 
 def values_are_close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
@@ -231,11 +230,6 @@ def conversion_option(own: str, target: str) -> str:
     return f"{argument('convert_units', True)} converts them"
 
 
-def units_of(attrs: Mapping[str, Any]) -> str:
-    """The units that attributes name; empty if they name none."""
-    return str(attrs.get("units", ""))
-
-
 def in_units(variable: ParsedVariable, target: str, default: str | None = None) -> ParsedVariable:
     """A loaded variable in other units; `default` are its units if it does not name any itself.
 
@@ -272,8 +266,6 @@ def check_type(
 
     >>> check_type("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     """
-    if values == array_dtype:
-        return
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         raise IngestError(
             f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
