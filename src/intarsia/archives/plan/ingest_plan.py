@@ -23,6 +23,7 @@ from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, 
 from intarsia.archives.plan.cube import (
     Cube,
     FilePosition,
+    RefusedFilesError,
     WholeDatasetNeededError,
     concat_coordinate,
     concat_variables,
@@ -166,16 +167,15 @@ def plan_ingest(
         else:
             fitting.append(file)
     expand_scalars(fitting, dataset, dims, expectations.dropped)
-    replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
-    removed_entries = sorted((*removed, *replaced.values()))
-    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.names), rules, extended)
-    refused |= cube.refused
-    undone = replaced.keys() & cube.refused
-    if undone:  # a file that cannot be replaced must keep its place
-        rest = [file for file in files if file.url not in undone]
-        plan = plan_ingest(rest, dataset, request, rules, again=again, replaces=replaces, removed=removed)
-        plan.refused |= {url: refused[url] for url in undone}
-        return plan
+    while True:
+        replaced = [entries[file.url] for file in fitting if file.url in entries.keys() - extended]
+        gone, names = sorted((*removed, *replaced)), list(expectations.names)
+        try:
+            cube = place_files(fitting, dataset, dims, gone, names, rules, extended)
+            break
+        except RefusedFilesError as error:  # the axes are different without these
+            refused |= error.problems
+            fitting = [file for file in fitting if file.url not in refused]
     notes = DriftNotes(above=request.group if request.whole_tree else "")
     plan = _make_plan(cube, dataset, rules, expectations, refused, notes)
     plan.unchanged = unchanged
