@@ -185,6 +185,12 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
         raise IngestError(f"it cannot be unpacked: {error}") from error
 
 
+def unpacked_values(stored: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """The values that stored numbers with these attributes mean."""
+    packing = packing_of(stored.dtype, attrs)
+    return stored if packing is None else packing.decode(stored)
+
+
 def _factor(value: Any, name: str) -> Any:
     """A scale or an offset with its type in the file; HDF5 stores it as an array of one element."""
     if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:

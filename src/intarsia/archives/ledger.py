@@ -148,9 +148,8 @@ def _check_version(group: zarr.Group, node: zarr.Group) -> None:
     version = node.attrs.get("version")
     if version == VERSION:
         return
-    advice = "ingest the files again, into another group"
-    if isinstance(version, int) and version > VERSION:
-        advice = "a newer intarsia reads it"
+    is_newer = isinstance(version, int) and version > VERSION
+    advice = "a newer intarsia reads it" if is_newer else "ingest the files again, into another group"
     raise IngestError(
         f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads only "
         f"version {VERSION}: {advice}"
@@ -195,8 +194,8 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     if before is not None:
         files = common_prefix_length(rows, _source_rows(before))
         same = common_prefix_length(regions, _columns(before.file_regions))
-    set_rows(node, SOURCES, ledger.unread_files + files, rows[files:], before is None)
-    set_rows(node, CLAIMS, ledger.unread_regions + same, regions[same:], before is None)
+    set_rows(node, SOURCES, ledger.unread_files + files, rows[files:])
+    set_rows(node, CLAIMS, ledger.unread_regions + same, regions[same:])
     _write_index(ledger, node, ledger.unread_files + files)
 
 
@@ -217,12 +216,12 @@ def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
     valid = min(indexed, unchanged)
     if valid == indexed and ledger.count - indexed < INDEX_LAG:
         if index is None:
-            set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
+            set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), INDEX_CHUNK)
         return
     names = ledger.locations[max(0, valid - ledger.unread_files) :]
     if valid < ledger.unread_files:
         names = [*read_by_zarr(node[SOURCES], (slice(valid, ledger.unread_files), 0)).tolist(), *names]
-    set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
+    set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), INDEX_CHUNK)
 
 
 def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -254,11 +253,9 @@ def index_key(url: str) -> int:
     return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "little")
 
 
-def set_rows(
-    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], is_new: bool, chunk: int = ROWS_A_CHUNK
-) -> None:
+def set_rows(node: Any, name: str, first: int, rows: np.ndarray[Any, Any], chunk: int = ROWS_A_CHUNK) -> None:
     """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
-    array = None if is_new else node.get(name)
+    array = node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
         replacement = node.create_array(
             name, shape=rows.shape, dtype=rows.dtype, chunks=(chunk, *rows.shape[1:]),

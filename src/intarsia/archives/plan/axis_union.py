@@ -6,7 +6,7 @@ into spans of consecutive steps; a box of the cube is one span of every dimensio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -231,19 +231,27 @@ def union_axis(
     return GrownAxis(dim, origin + len(distinct), places, positions, everything[first], origin=origin)
 
 
+def noise(sizes: np.ndarray[Any, Any], dtypes: Iterable[np.dtype[Any]], least: float) -> np.ndarray[Any, Any]:
+    """How far apart values of these sizes may be and still count as equal.
+
+    Around 0, that is small compared with the `least` of other sizes, such as the distance between steps.
+    """
+    eps = max((float(np.finfo(each).eps) for each in dtypes if each.kind == "f"), default=0.0)
+    near: np.ndarray[Any, Any] = ULPS * eps * np.maximum(sizes, least)
+    return near
+
+
 def _snapped(
     values: np.ndarray[Any, Any], tolerance: float | None, parts: Sequence[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
     """The values, with those that differ by no more than the tolerance made equal."""
     if len(values) < 2 or tolerance == 0:
         return values
-    if tolerance is None:  # noise around 0 is small compared with the distance between steps
-        kinds = {part.dtype for part in parts if part.dtype.kind == "f"}
-        eps = max((float(np.finfo(kind).eps) for kind in kinds), default=0.0)
-        steps = (float(np.abs(np.diff(part)).min()) for part in parts if len(part) > 1)
-        near = ULPS * eps * np.maximum(np.abs(values), min(steps, default=0.0))
-    else:
+    if tolerance is not None:
         near = np.full(len(values), tolerance)
+    else:
+        steps = (float(np.abs(np.diff(part)).min()) for part in parts if len(part) > 1)
+        near = noise(np.abs(values), {part.dtype for part in parts}, min(steps, default=0.0))
     rank = np.argsort(values, kind="stable")
     ranked = values[rank]
     close = np.diff(ranked) <= near[rank][1:]

@@ -358,8 +358,8 @@ class Contribution:
     chunks: ChunkSet
     """The chunks, and how they are backed."""
 
-    start: int = 0
-    """Its first step in its member, which no other chunks use: a multiple of the member's chunk."""
+    start: tuple[int, ...] = ()
+    """Where it begins in its member, at a chunk border; no other chunks are there."""
 
     @property
     def copied(self) -> int:
@@ -664,7 +664,7 @@ class GrowingMember:
         chunk = self.encoding.chunks[axis]
         self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
         self.shape[axis] = start + -(-own[axis] // chunk) * chunk
-        contribution.start = start
+        contribution.start = tuple(start if k == axis else 0 for k in range(len(own)))
         self.contributions.append(contribution)
 
     def regions(self, array: ArrayPlan) -> Iterator[NewRegion]:
@@ -678,7 +678,7 @@ class GrowingMember:
                         axes.append(MemberAxis(None, contribution.variable.dropped_index(k)))
                         continue
                     span, cell = shown[axis], array.lattice[axis]
-                    offset = first = span.first + (contribution.start if k == self.axis else 0)
+                    offset = first = span.first + contribution.start[k]
                     if span.stride > 0:  # the view says what the lattice cannot
                         place[axis], offset = divmod(first, cell)
                     elif cell == 1:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, packing_of, units_of
-from intarsia.archives.plan.axis_union import ULPS, sortable
+from intarsia.archives.cf import PACKING, units_of, unpacked_values
+from intarsia.archives.plan.axis_union import noise, sortable
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
@@ -70,13 +70,9 @@ def _apart(a: Values, b: Values, circle: bool) -> Values:
 
 def _noise(a: Values, b: Values, circle: bool) -> Values:
     """How far apart values may be and still count as the same."""
-    eps = max((float(np.finfo(each.dtype).eps) for each in (a, b) if each.dtype.kind == "f"), default=0.0)
-    size = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
-    if circle:
-        size = np.maximum(size, CIRCLE)
-    elif b.ndim == 1 and len(b) > 1:  # noise around 0 is small compared with the distance between steps
-        size = np.maximum(size, float(np.abs(np.diff(b)).min()))
-    return ULPS * eps * size
+    step = float(np.abs(np.diff(b)).min()) if b.ndim == 1 and len(b) > 1 else 0.0
+    sizes = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
+    return noise(sizes, (a.dtype, b.dtype), CIRCLE if circle else step)
 
 
 def indices_in_expected(
@@ -206,8 +202,6 @@ def conversion(own: str, target: str) -> Conversion:
             units.append(known.Unit(text))
         except ValueError:
             raise IngestError(f"{text!r} is not a unit that udunits knows") from None
-    if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
-        raise IngestError(f"{own!r} cannot be converted to {target!r}: one of them is not a unit at all")
     for depth in () if units[0].is_convertible(units[1]) else DEPTHS:
         units = [unit * known.Unit(WATER) if unit.is_convertible(depth) else unit for unit in units]
     if not units[0].is_convertible(units[1]):
@@ -239,8 +233,7 @@ def in_units(variable: ParsedVariable, target: str, default: str | None = None) 
     attrs = variable.attrs | ({"units": target} if "units" in variable.attrs else {})
     if not found.changes:
         return replace(variable, attrs=attrs)
-    packing = packing_of(variable.loaded.dtype, variable.attrs)
-    values = found.of(variable.loaded if packing is None else packing.decode(variable.loaded))
+    values = found.of(unpacked_values(variable.loaded, variable.attrs))
     plain = {key: value for key, value in attrs.items() if key not in PACKING}
     return replace(variable, attrs=plain, values=values, dtype=values.dtype)
 
