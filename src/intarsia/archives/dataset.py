@@ -87,18 +87,16 @@ class Dataset:
         axis = dataset.plain.get(dim)
         if axis is None or axis.ndim != 1 or axis.shape[0] <= END_STEPS:
             return None
+        length: int = axis.shape[0]
         for name, array in dataset.plain.items():
-            along = dataset.dims(name)
-            if dim in along and array.shape[along.index(dim)] != axis.shape[0]:
+            if dict(zip(dataset.dims(name), array.shape, strict=False)).get(dim, length) != length:
                 return None
-        for logical in dataset.logical_groups.values():
-            manifest = logical.manifest
-            names = list(manifest.dimension_names or ())
-            number = names.index(dim) if dim in names else None
-            lengths = None if number is None else (manifest.shape[number], manifest.chunk_shape[number])
-            if lengths not in (None, (axis.shape[0], 1)):
+        for manifest in (logical.manifest for logical in dataset.logical_groups.values()):
+            lengths = zip(manifest.shape, manifest.chunk_shape, strict=True)
+            by_name = dict(zip(manifest.dimension_names or (), lengths, strict=False))
+            if by_name.get(dim, (length, 1)) != (length, 1):
                 return None
-        dataset.origin = axis.shape[0] - END_STEPS
+        dataset.origin = length - END_STEPS
         return dataset
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -257,9 +257,8 @@ def expand_scalars(
     if len(dims) != 1:
         return
     (dim,) = dims
-    names = {name for name in dropped if any(_is_scalar(file.variables.get(name)) for file in files)}
-    names |= {name for name in dataset.plain if name not in dims and dataset.dims(name) == (dim,)}
-    for name in names:
+    grown = (name for name in dataset.plain if name != dim and dataset.dims(name) == (dim,))
+    for name in {*dropped, *grown}:
         for file in files:
             variable = file.variables.get(name)
             if variable is None or not _is_scalar(variable):

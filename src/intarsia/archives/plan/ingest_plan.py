@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, CFDecoding
-from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger, is_same
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
@@ -186,9 +185,13 @@ def _with_new_variables(
     files: Sequence[ParsedFile], dataset: Dataset, entries: Mapping[str, int]
 ) -> list[ParsedFile]:
     """Files of the dataset with the data that it does not show yet; those without any are left out."""
-    known = [(file, dataset.ledger.shown(entries[file.url])) for file in files if file.url in entries]
-    new = [without_data(file, shown) for file, shown in known]
-    return [file for file in new if any(v.role == "data" for v in file.variables.values())]
+    found = []
+    for file in (file for file in files if file.url in entries):
+        shown = dataset.ledger.shown(entries[file.url])
+        new = {name: v for name, v in file.variables.items() if v.role != "data" or name not in shown}
+        if any(v.role == "data" for v in new.values()):
+            found.append(replace(file, variables=new))
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:
