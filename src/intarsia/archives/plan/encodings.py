@@ -304,7 +304,7 @@ def chunk_sets_of(
         encoding = _encoding(variable, _copy_codecs(decoding.stored), decoding, logical, reason)
         return [ChunkSet(encoding, whole, by_copy=True)]
     complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
-    boxes = {0: whole}
+    boxes: dict[int, tuple[Box, ...]] = {0: whole}
     if ranges.masks is not None:
         boxes = {mask: tuple(boxes_of(ranges.masks == mask)) for mask in np.unique(ranges.masks).tolist()}
     sets = []
