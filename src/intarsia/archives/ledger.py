@@ -184,11 +184,7 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     header = _encode_header(ledger)
     if before is None or header != _encode_header(before):
         data = np.frombuffer(header, dtype=np.uint8)
-        array = node.create_array(
-            HEAD, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
-            compressors=ZstdCodec(level=3), overwrite=True,
-        )  # fmt: skip
-        array[...] = data
+        node.create_array(HEAD, data=data, chunks=data.shape, compressors=ZstdCodec(level=3), overwrite=True)
     rows, regions = _source_rows(ledger), _columns(ledger.file_regions)
     files = same = 0
     if before is not None:
@@ -257,11 +253,8 @@ def set_rows(node: Any, name: str, first: int, rows: np.ndarray[Any, Any], chunk
     """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
     array = node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
-        replacement = node.create_array(
-            name, shape=rows.shape, dtype=rows.dtype, chunks=(chunk, *rows.shape[1:]),
-            compressors=ZstdCodec(level=3), overwrite=True,
-        )  # fmt: skip
-        replacement[...] = rows
+        chunks = chunk, *rows.shape[1:]
+        node.create_array(name, data=rows, chunks=chunks, compressors=ZstdCodec(level=3), overwrite=True)
         return
     total = first + len(rows)
     if array.shape[0] != total:

@@ -315,13 +315,12 @@ def write_plain(group: zarr.Group, name: str, plain: PlainArray, origin: int = 0
         del attributes["_FillValue"]  # such as NaN, which is not an integer
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
-    array = group.create_array(
-        name, shape=values.shape, dtype=values.dtype,
+    group.create_array(
+        name, data=values,
         chunks=tuple(steps if d == axis else max(n, 1) for d, n in enumerate(values.shape)),
         dimension_names=plain.dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
         overwrite=True,
     )  # fmt: skip
-    array[...] = values
 
 
 # How Icechunk splits the manifests of references
