@@ -196,11 +196,6 @@ def sort_direction(values: np.ndarray[Any, Any]) -> int:
     return -1 if bool((values[1:] < values[:-1]).all()) else 0
 
 
-def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Values that NumPy can sort and search: texts as objects."""
-    return values.astype(object) if isinstance(values.dtype, np.dtypes.StringDType) else values
-
-
 def union_axis(
     dim: str, old: np.ndarray[Any, Any], parts: Sequence[np.ndarray[Any, Any]],
     tolerance: float | None = None, origin: int = 0,
@@ -216,9 +211,8 @@ def union_axis(
     known = [old, *parts]
     directions = {sort_direction(part) for part in ([old] if len(old) > 1 else parts)} - {0}
     everything = np.concatenate(known)
-    keys = sortable(everything) if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
+    keys = everything if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
     distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
     if directions == {-1}:
         first, inverse = first[::-1], len(distinct) - 1 - inverse
     places, *positions = np.split(origin + inverse, np.cumsum([len(part) for part in known])[:-1])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, units_of, unpacked_values
-from intarsia.archives.plan.axis_union import noise, sortable
+from intarsia.archives.plan.axis_union import noise
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
@@ -90,14 +90,11 @@ def indices_in_expected(
         return None
     if values_are_close(values, expected, tolerance):
         return np.arange(len(values))
-    if circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf":
-        low = float(expected.min())
-        turned = (values.astype(np.float64) - low) % CIRCLE
+    turned, circle = values, circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf"
+    if circle:
+        turned = (values.astype(np.float64) - float(expected.min())) % CIRCLE
         turned[CIRCLE - turned < CIRCLE * 1e-6] = 0  # just below a full turn, because of noise
-        rank, place = np.argsort(turned, kind="stable"), np.argsort(expected, kind="stable")
-    else:
-        circle = False
-        rank, place = (np.argsort(sortable(each), kind="stable") for each in (values, expected))
+    rank, place = (np.argsort(each, kind="stable") for each in (turned, expected))
     if not values_are_close(values[rank], expected[place], tolerance, circle):
         return None
     positions = np.empty(len(values), dtype=np.int64)
