@@ -379,10 +379,8 @@ def _value_problems(
 
 def _repeated_values(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The values that occur more than once."""
-    if values.ndim != 1 or bool((values[1:] > values[:-1]).all()):
-        return values[:0]
-    ranked = np.sort(values)
-    again: np.ndarray[Any, Any] = ranked[1:][ranked[1:] == ranked[:-1]]
+    distinct, counts = np.unique(values, return_counts=True)
+    again: np.ndarray[Any, Any] = distinct[counts > 1]
     return again
 
 
