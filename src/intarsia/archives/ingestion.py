@@ -439,23 +439,21 @@ class Ingestion:
         with closing(batches):  # whatever happens, parsing stops
             for number, _ in enumerate(batches):
                 repo = self.open()
-                if number and repo is not None:
+                if repo is not None and not number:
+                    self._accept_restored(repo)
+                elif repo is not None:
                     # otherwise Icechunk would keep the references of earlier batches in memory
                     self.store = reopen_without_cache(repo)
-                self._accept_restored()
                 snapshot_id = self._commit_batch(message) or snapshot_id
                 for part in self.parts:
                     part.end_batch()
         return self._report(snapshot_id)
 
-    def _accept_restored(self) -> None:
+    def _accept_restored(self, repo: icechunk.Repository) -> None:
         """First of all, make files readable again that were restored without their times."""
         restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
-        repo = self.open() if restored else None
-        if repo is not None:
+        if restored:
             self.store = accept_restored(repo, restored, self.branch, self.parts[0].sources)
-            for part in self.parts:
-                part.restored = {}
 
     def _commit_batch(self, message: str | None) -> str | None:
         """Write a batch in one commit, and return its snapshot; None if there is nothing to write.

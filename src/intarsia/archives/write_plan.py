@@ -371,7 +371,7 @@ def with_splitting(config: icechunk.RepositoryConfig, plans: Iterable[tuple[str,
             tables = ManifestSplitCondition.path_matches(TABLES)
             fresh[tables] = {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
             fresh[_path(group, "[^/]+")] = _along(TABLE_CHUNKS, *plan.cube.dims)
-            rules |= {rule: sizes for rule, sizes in fresh.items() if rule not in rules}
+            rules = rules | fresh | rules
     if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)

@@ -259,7 +259,7 @@ class Expectations:
                             self._note(file, kind, name, text, "the times are the same")
                 elif own != units:
                     text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
-                    self._check_conversion(text, own, units)
+                    self._conversion(text, own, units)
                     reconcile.convert_coordinate(file, name, units)
             elif self.rules.convert_units and own != units:
                 with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
@@ -373,19 +373,19 @@ class Expectations:
             done = f"kept as they are ({ignore})"
         else:
             text = f"{name!r} has the units {units!r}, but {source} has {target!r}"
-            self._check_conversion(text, units, target, f"{ignore} keeps the numbers as they are")
-            decoding = decoding.converted(reconcile.conversion(units, target))
+            option = f"{ignore} keeps the numbers as they are"
+            decoding = decoding.converted(self._conversion(text, units, target, option))
             self.converted.add((file.url, name))
         self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
         return decoding
 
-    def _check_conversion(self, text: str, own: str, target: str, *others: str) -> None:
-        """Refuse units that are not to be converted, or cannot be; `others` are other options, in words."""
+    def _conversion(self, text: str, own: str, target: str, *others: str) -> reconcile.Conversion:
+        """How units are converted, if they can be and may be; `others` are other options, in words."""
         if not self.rules.convert_units:
             options = [each for each in (reconcile.conversion_option(own, target), *others) if each]
             raise IngestError(text + (f" ({', '.join(options)})" if options else ""))
         try:
-            reconcile.conversion(own, target)
+            return reconcile.conversion(own, target)
         except IngestError as error:
             raise IngestError(f"{text}: {error}") from error
 
