@@ -122,13 +122,13 @@ def number_or_text(text: str) -> int | float | str:
         return float(text)
 
 
-def names_in(names: str | Iterable[str]) -> tuple[str, ...]:
+def names_in(names: str | os.PathLike[str] | Iterable[Any]) -> tuple[Any, ...]:
     """Names that a caller gave: one, or several.
 
     >>> names_in("sst"), names_in(["sst", "ice"])
     (('sst',), ('sst', 'ice'))
     """
-    return (names,) if isinstance(names, str) else tuple(names)
+    return (names,) if isinstance(names, str | os.PathLike) else tuple(names)
 
 
 def check_concat_dims(
@@ -181,11 +181,8 @@ def check_dtypes(dtypes: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]:
         raise IngestError(f"give the types of variables, as in {example}: {error}") from error
 
 
-def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+def expand_files(named: Sequence[Any], sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """The URLs of everything that was named; and the place of each file in nested lists."""
-    if isinstance(files, str | os.PathLike):
-        return list(sources.expand(files)), {}
-    named = list(files)
     if not any(isinstance(each, list | tuple) for each in named):
         return list(sources.expand(named)), {}
     positions: dict[str, tuple[int, ...]] = {}

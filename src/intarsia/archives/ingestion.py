@@ -230,10 +230,10 @@ def ingest(
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
     sources = Sources(storage_options, authorize)
-    urls, places = expand_files(files, sources)
+    named = names_in(files)
+    urls, places = expand_files(named, sources)
     if not urls:
-        patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
-        raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
+        raise IngestError(f"no file matches {', '.join(map(str, named)) or 'an empty list'}")
     rules = IngestRules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
         stacks=stacks, overlap=overlap, tolerance=tolerance, file_order=combine == "nested", indices=places,
@@ -793,8 +793,7 @@ def remove(
     [0.0, 2.0]
     """
     opened = store if isinstance(store, icechunk.Repository) else open_repository(store)
-    named = [files] if isinstance(files, str | os.PathLike) else list(files)
-    commit = Commit(opened, branch, message or "remove")
+    commit, named = Commit(opened, branch, message or "remove"), names_in(files)
 
     def prepare() -> UncommittedChange:
         session = opened.writable_session(branch)
