@@ -166,16 +166,29 @@ class CFDecoding:
         return "; ".join(parts)
 
 
+def units_of(attrs: Mapping[str, Any]) -> str:
+    """The units that attributes name; empty if they name none."""
+    return str(attrs.get("units", ""))
+
+
 def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None:
     """The packing that a variable's attributes describe, if there is one and it can be undone."""
     if dtype.kind not in "iuf":
         return None
     packing_attrs = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
+    if not packing_attrs:
+        return None
     packing_attrs |= {name: _factor(packing_attrs[name], name) for name in FACTORS if name in packing_attrs}
     try:
         return Packing.from_attributes(dtype, packing_attrs)
     except PackingError as error:
         raise IngestError(f"it cannot be unpacked: {error}") from error
+
+
+def unpacked_values(stored: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """The values that stored numbers with these attributes mean."""
+    packing = packing_of(stored.dtype, attrs)
+    return stored if packing is None else packing.decode(stored)
 
 
 def _factor(value: Any, name: str) -> Any:

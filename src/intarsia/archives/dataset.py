@@ -57,12 +57,13 @@ class Dataset:
         group = dataset_group(store, path)
         if group is None:
             return cls()
-        return cls._with_children(group, read_ledger(group))
+        return cls.of(group, read_ledger(group))
 
     @classmethod
-    def _with_children(cls, group: zarr.Group, ledger: Ledger, *, later: bool = False) -> Dataset:
+    def of(cls, group: zarr.Group, ledger: Ledger | None = None, *, later: bool = False) -> Dataset:
+        """The dataset that a group holds; with `later`, tables of regions are read when they are needed."""
         own = {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
-        dataset = cls(ledger, group_attrs=own)
+        dataset = cls(ledger or Ledger(), group_attrs=own)
         for name, child in group.members():
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
@@ -82,22 +83,20 @@ class Dataset:
         ledger = read_ledger(group, rows=False)
         if group is None or len(ledger.dims) != 1 or not ledger.unread_files or entries_of(group, urls):
             return None
-        dataset, dim = cls._with_children(group, ledger, later=True), ledger.dims[0]
+        dataset, dim = cls.of(group, ledger, later=True), ledger.dims[0]
         axis = dataset.plain.get(dim)
         if axis is None or axis.ndim != 1 or axis.shape[0] <= END_STEPS:
             return None
+        length: int = axis.shape[0]
         for name, array in dataset.plain.items():
-            along = dataset.dims(name)
-            if dim in along and array.shape[along.index(dim)] != axis.shape[0]:
+            if dict(zip(dataset.dims(name), array.shape, strict=False)).get(dim, length) != length:
                 return None
-        for logical in dataset.logical_groups.values():
-            manifest = logical.manifest
-            names = list(manifest.dimension_names or ())
-            number = names.index(dim) if dim in names else None
-            lengths = None if number is None else (manifest.shape[number], manifest.chunk_shape[number])
-            if lengths not in (None, (axis.shape[0], 1)):
+        for manifest in (logical.manifest for logical in dataset.logical_groups.values()):
+            lengths = zip(manifest.shape, manifest.chunk_shape, strict=True)
+            by_name = dict(zip(manifest.dimension_names or (), lengths, strict=False))
+            if by_name.get(dim, (length, 1)) != (length, 1):
                 return None
-        dataset.origin = axis.shape[0] - END_STEPS
+        dataset.origin = length - END_STEPS
         return dataset
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from intarsia.archives.cf import units_of
 from intarsia.archives.parsed_file import (
     ParsedFile,
     ParsedVariable,
@@ -20,7 +22,7 @@ from intarsia.archives.parsed_file import (
     roles,
 )
 from intarsia.archives.plan.coordinates import has_time_units
-from intarsia.archives.plan.reconcile import in_units, indices_in_expected, is_longitude, units_of
+from intarsia.archives.plan.reconcile import in_units, indices_in_expected, is_longitude
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
@@ -120,13 +122,13 @@ def number_or_text(text: str) -> int | float | str:
         return float(text)
 
 
-def names_in(names: str | Iterable[str]) -> tuple[str, ...]:
+def names_in(names: str | os.PathLike[str] | Iterable[Any]) -> tuple[Any, ...]:
     """Names that a caller gave: one, or several.
 
     >>> names_in("sst"), names_in(["sst", "ice"])
     (('sst',), ('sst', 'ice'))
     """
-    return (names,) if isinstance(names, str) else tuple(names)
+    return (names,) if isinstance(names, str | os.PathLike) else tuple(names)
 
 
 def check_concat_dims(
@@ -179,11 +181,8 @@ def check_dtypes(dtypes: Mapping[str, Any] | None) -> dict[str, np.dtype[Any]]:
         raise IngestError(f"give the types of variables, as in {example}: {error}") from error
 
 
-def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+def expand_files(named: Sequence[Any], sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """The URLs of everything that was named; and the place of each file in nested lists."""
-    if isinstance(files, str | os.PathLike):
-        return list(sources.expand(files)), {}
-    named = list(files)
     if not any(isinstance(each, list | tuple) for each in named):
         return list(sources.expand(named)), {}
     positions: dict[str, tuple[int, ...]] = {}
@@ -195,15 +194,12 @@ def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tup
 
 
 def _walk_lists(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    number = 0
+    numbers = count()
     for each in files:
         if isinstance(each, list | tuple):
-            yield from _walk_lists(each, sources, (*above, number))
-            number += 1
+            yield from _walk_lists(each, sources, (*above, next(numbers)))
         else:
-            for url in sources.expand(each):
-                yield url, (*above, number)
-                number += 1
+            yield from ((url, (*above, next(numbers))) for url in sources.expand(each))
 
 
 def find_concat_dims(

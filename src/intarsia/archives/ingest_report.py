@@ -337,6 +337,8 @@ def after_batch(report: IngestReport, axis: GrownAxis) -> IngestReport:
 
 def with_drifts(report: IngestReport, options: Iterable[str]) -> IngestReport:
     """A report with everything that differs; `options` are the names that a refusal may mention."""
+    if len(report.runs) < 2 and not report.notes.groups and not report.failed:
+        return report
     changes = DriftNotes()
     firsts = {run.variable: run for run in reversed(report.runs)}
     for run in report.runs:
@@ -352,6 +354,6 @@ def with_drifts(report: IngestReport, options: Iterable[str]) -> IngestReport:
                 done = "unpacked on reading" if kind == "packing" else "a region with a member of its own"
                 text = f"{own or 'none'} instead of {other or 'none'}"
                 changes.add(kind, run.variable, text, done, run.url, run.files)
+    changes.merge(report.notes)
     refused = {file.url: file.reason for file in report.failed}
-    drifts = (*changes.drifts(), *report.notes.drifts(), *refusals(refused, options))
-    return replace(report, drifts=drifts)
+    return replace(report, drifts=(*changes.drifts(), *refusals(refused, options)))

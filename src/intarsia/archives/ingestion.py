@@ -226,14 +226,14 @@ def ingest(
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
         check_name(store)
-    engine = check_engine(client)
+    engine = None if client is None else check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
     sources = Sources(storage_options, authorize)
-    urls, places = expand_files(files, sources)
+    named = names_in(files)
+    urls, places = expand_files(named, sources)
     if not urls:
-        patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
-        raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
+        raise IngestError(f"no file matches {', '.join(map(str, named)) or 'an empty list'}")
     rules = IngestRules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
         stacks=stacks, overlap=overlap, tolerance=tolerance, file_order=combine == "nested", indices=places,
@@ -439,23 +439,21 @@ class Ingestion:
         with closing(batches):  # whatever happens, parsing stops
             for number, _ in enumerate(batches):
                 repo = self.open()
-                if number and repo is not None:
+                if repo is not None and not number:
+                    self._accept_restored(repo)
+                elif repo is not None:
                     # otherwise Icechunk would keep the references of earlier batches in memory
                     self.store = reopen_without_cache(repo)
-                self._accept_restored()
                 snapshot_id = self._commit_batch(message) or snapshot_id
                 for part in self.parts:
                     part.end_batch()
         return self._report(snapshot_id)
 
-    def _accept_restored(self) -> None:
+    def _accept_restored(self, repo: icechunk.Repository) -> None:
         """First of all, make files readable again that were restored without their times."""
         restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
-        repo = self.open() if restored else None
-        if repo is not None:
+        if restored:
             self.store = accept_restored(repo, restored, self.branch, self.parts[0].sources)
-            for part in self.parts:
-                part.restored = {}
 
     def _commit_batch(self, message: str | None) -> str | None:
         """Write a batch in one commit, and return its snapshot; None if there is nothing to write.
@@ -795,8 +793,7 @@ def remove(
     [0.0, 2.0]
     """
     opened = store if isinstance(store, icechunk.Repository) else open_repository(store)
-    named = [files] if isinstance(files, str | os.PathLike) else list(files)
-    commit = Commit(opened, branch, message or "remove")
+    commit, named = Commit(opened, branch, message or "remove"), names_in(files)
 
     def prepare() -> UncommittedChange:
         session = opened.writable_session(branch)

@@ -148,9 +148,8 @@ def _check_version(group: zarr.Group, node: zarr.Group) -> None:
     version = node.attrs.get("version")
     if version == VERSION:
         return
-    advice = "ingest the files again, into another group"
-    if isinstance(version, int) and version > VERSION:
-        advice = "a newer intarsia reads it"
+    is_newer = isinstance(version, int) and version > VERSION
+    advice = "a newer intarsia reads it" if is_newer else "ingest the files again, into another group"
     raise IngestError(
         f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads only "
         f"version {VERSION}: {advice}"
@@ -185,18 +184,14 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     header = _encode_header(ledger)
     if before is None or header != _encode_header(before):
         data = np.frombuffer(header, dtype=np.uint8)
-        array = node.create_array(
-            HEAD, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
-            compressors=ZstdCodec(level=3), overwrite=True,
-        )  # fmt: skip
-        array[...] = data
+        node.create_array(HEAD, data=data, chunks=data.shape, compressors=ZstdCodec(level=3), overwrite=True)
     rows, regions = _source_rows(ledger), _columns(ledger.file_regions)
     files = same = 0
     if before is not None:
         files = common_prefix_length(rows, _source_rows(before))
         same = common_prefix_length(regions, _columns(before.file_regions))
-    set_rows(node, SOURCES, ledger.unread_files + files, rows[files:], before is None)
-    set_rows(node, CLAIMS, ledger.unread_regions + same, regions[same:], before is None)
+    set_rows(node, SOURCES, ledger.unread_files + files, rows[files:])
+    set_rows(node, CLAIMS, ledger.unread_regions + same, regions[same:])
     _write_index(ledger, node, ledger.unread_files + files)
 
 
@@ -217,34 +212,32 @@ def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
     valid = min(indexed, unchanged)
     if valid == indexed and ledger.count - indexed < INDEX_LAG:
         if index is None:
-            set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
+            set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), INDEX_CHUNK)
         return
     names = ledger.locations[max(0, valid - ledger.unread_files) :]
     if valid < ledger.unread_files:
         names = [*read_by_zarr(node[SOURCES], (slice(valid, ledger.unread_files), 0)).tolist(), *names]
-    set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
+    set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), INDEX_CHUNK)
 
 
 def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
     """Which of these sources a dataset knows: their numbers, and what identified their content."""
     if group is None or not urls:
         return {}
+    named = set(urls)
     with _named(group):
         node: Any = group.get(LEDGER, None)
-        return {} if node is None else _entries(group, node, set(urls))
-
-
-def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
-    _check_version(group, node)
-    index = node[INDEX]
-    keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
-    hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64)))
-    sources = node[SOURCES]
-    rows = np.concatenate([hits, np.arange(len(keys), sources.shape[0])])  # those at the end are not indexed
-    entries = read_by_zarr(sources, (rows, slice(None))).tolist() if rows.size else []
-    # two names may have the same key
-    numbered = zip(rows.tolist(), entries, strict=True)
-    return {url: (number, content) for number, (url, content, _) in numbered if url in urls}
+        if node is None:
+            return {}
+        _check_version(group, node)
+        index, sources = node[INDEX], node[SOURCES]
+        keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
+        hits = np.flatnonzero(np.isin(keys, np.array(list(map(index_key, named)), dtype=np.uint64)))
+        rows = np.concatenate([hits, np.arange(len(keys), sources.shape[0])])  # the last ones are not indexed
+        entries = read_by_zarr(sources, (rows, slice(None))).tolist() if rows.size else []
+        # two names may have the same key
+        numbered = zip(rows.tolist(), entries, strict=True)
+        return {url: (number, content) for number, (url, content, _) in numbered if url in named}
 
 
 def index_key(url: str) -> int:
@@ -256,17 +249,12 @@ def index_key(url: str) -> int:
     return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "little")
 
 
-def set_rows(
-    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], is_new: bool, chunk: int = ROWS_A_CHUNK
-) -> None:
+def set_rows(node: Any, name: str, first: int, rows: np.ndarray[Any, Any], chunk: int = ROWS_A_CHUNK) -> None:
     """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
-    array = None if is_new else node.get(name)
+    array = node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
-        replacement = node.create_array(
-            name, shape=rows.shape, dtype=rows.dtype, chunks=(chunk, *rows.shape[1:]),
-            compressors=ZstdCodec(level=3), overwrite=True,
-        )  # fmt: skip
-        replacement[...] = rows
+        chunks = chunk, *rows.shape[1:]
+        node.create_array(name, data=rows, chunks=chunks, compressors=ZstdCodec(level=3), overwrite=True)
         return
     total = first + len(rows)
     if array.shape[0] != total:

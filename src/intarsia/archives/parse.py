@@ -180,8 +180,9 @@ def parse_all(
     if engine is None and (remote or request.parser is not None or request.preprocess is not None):
         engine = REMOTE_THREADS if remote else 1
     parse = partial(_parse_some, sources=sources, request=request)
+    alone = engine is None and len(urls) == 1
     known: dict[Any, Any] = {}
-    for result in parse_with(engine, parse, urls, remote=remote):
+    for result in parse(urls) if alone else parse_with(engine, parse, urls, remote=remote):
         if isinstance(result, ParsedFile):
             _keep_once(result, known)
         yield result

@@ -65,7 +65,7 @@ def check_engine(client: Any) -> Engine:
     intarsia.errors.IngestError: client='cluster' cannot parse files: give a number of threads, a \
 dask.distributed.Client, or an executor of concurrent.futures
     """
-    if client is None or (isinstance(client, int) and not isinstance(client, bool)):
+    if isinstance(client, int) and not isinstance(client, bool):
         return client
     if not callable(getattr(client, "submit", None)):
         raise IngestError(

@@ -325,17 +325,6 @@ class ParsedFile:
         return lengths.get(dim, max(lengths.values(), default=0))
 
 
-def without_data(file: ParsedFile, names: Iterable[str]) -> ParsedFile:
-    """A file without those of its data variables that are in `names`."""
-    omitted = set(names)
-    variables = {
-        name: variable
-        for name, variable in file.variables.items()
-        if variable.role != "data" or name not in omitted
-    }
-    return replace(file, variables=variables)
-
-
 def rename_mentions(attrs: Mapping[str, Any], now: Mapping[str, str]) -> dict[str, Any]:
     """Attributes that name other variables by their new names."""
     texts = {key: text for key in MENTIONS if isinstance(text := attrs.get(key), str)}

@@ -256,11 +256,10 @@ class _Selection:
 def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
     """What each file shows of the selection, by the file's number in the ledger."""
     regions, names = ledger.file_regions, ledger.variables
-    steps = {
-        number: None if name not in ledger.stacked else ledger.stacked[name][1]
-        for number, name in enumerate(names)
-        if array is None or ledger.array_of(name) == array.path.rpartition("/")[2]
-    }
+    steps: dict[int, int | None] = dict.fromkeys(range(len(names)))
+    if array is not None:
+        shown = [(i, ledger.stacked.get(name, (name, None))) for i, name in enumerate(names)]
+        steps = {i: step for i, (own, step) in shown if own == array.path.rpartition("/")[2]}
     axes = [selection.dims.index(dim) for dim in ledger.dims]
     hit = np.ones(len(regions), dtype=bool)
     for k, axis in enumerate(axes):
@@ -268,21 +267,19 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
     found: dict[int, list[SourcePart]] = {}
     for i in np.flatnonzero(hit).tolist():
         (*start, first), (*stop, last) = regions.start[i].tolist(), regions.stop[i].tolist()
-        variables = [number for number in range(first, last) if number in steps]
         bounds = [(0, n) for n in selection.shape]
         for axis, a, b in zip(axes, start, stop, strict=True):
             bounds[axis] = a, b
-        shown: list[tuple[tuple[str, ...], int | None]] = [((names[n],), steps[n]) for n in variables]
-        if array is None:
-            shown = [(tuple(names[number] for number in variables), None)] if variables else []
-        own = []
-        for named, step in shown:
-            if step is None:
-                own.append(SourcePart(named, tuple(bounds)))
-            elif selection.touches(0, step, step + 1):
-                own.append(SourcePart(named, ((step, step + 1), *bounds[1:])))
-        if own:
-            found.setdefault(int(regions.member[i]), []).extend(own)
+        variables: dict[int | None, list[str]] = {}
+        for number in range(first, last):
+            if number in steps:
+                variables.setdefault(steps[number], []).append(names[number])
+        for step, named in variables.items():
+            if step is not None:
+                bounds[0] = step, step + 1
+            if step is None or selection.touches(0, *bounds[0]):
+                part = SourcePart(tuple(named), tuple(bounds))
+                found.setdefault(int(regions.member[i]), []).append(part)
     return dict(sorted(found.items()))
 
 

@@ -49,7 +49,7 @@ from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest.box import Box, tile_in_blocks
+from intarsia.manifest.box import Box, chunk_grid, tile_in_blocks
 from intarsia.manifest.data_types import values_dtype, zarr_type
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing
@@ -191,15 +191,14 @@ class PlanWriter:
         if ranges is None or contribution.chunks.by_copy:
             self._copy(path, member, contribution)
             return
-        offset = [0] * len(ranges.grid)
-        offset[member.axis] = contribution.start // member.encoding.chunks[member.axis]
+        offset = chunk_grid(contribution.start, member.encoding.chunks)
         referred = ranges
         if ranges.masks is not None:
             applies = ranges.masks == contribution.chunks.skipped
             referred = replace(ranges, lengths=np.where(applies, ranges.lengths, np.uint64(0)))
         if ranges.identity is None:
             referred = replace(referred, identity=contribution.file.identity)
-        if refused := write_references(self.store, path, referred, tuple(offset)):
+        if refused := write_references(self.store, path, referred, offset):
             raise IngestError(
                 f"{len(refused)} references of {path} were refused: no container covers them.\n"
                 f"  The parser named chunks outside the directories of the sources; "
@@ -214,7 +213,7 @@ class PlanWriter:
 
     def _copy(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
-        file, variable, axis = contribution.file, contribution.variable, member.axis
+        file, variable = contribution.file, contribution.variable
         new = len(file.new_dims)  # axes that the file lacks, before its own
         plain = member.encoding.bare
         document = plain.document(tuple(member.shape), member.dims)
@@ -227,13 +226,9 @@ class PlanWriter:
             format.opened(file.url, self.sources, variable.name) as source,
         ):
             for block in tile_in_blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
-                taken = block.slices
-                put = list(taken)
-                first = contribution.start
-                put[axis] = slice(block.start[axis] + first, block.stop[axis] + first)
-                values = read_stored(source, taken[new:], plain.stored)
+                values = read_stored(source, block.slices[new:], plain.stored)
                 values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
-                target[tuple(put)] = values[(None,) * new]
+                target[block.shifted(contribution.start).slices] = values[(None,) * new]
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
@@ -320,13 +315,12 @@ def write_plain(group: zarr.Group, name: str, plain: PlainArray, origin: int = 0
         del attributes["_FillValue"]  # such as NaN, which is not an integer
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
-    array = group.create_array(
-        name, shape=values.shape, dtype=values.dtype,
+    group.create_array(
+        name, data=values,
         chunks=tuple(steps if d == axis else max(n, 1) for d, n in enumerate(values.shape)),
         dimension_names=plain.dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
         overwrite=True,
     )  # fmt: skip
-    array[...] = values
 
 
 # How Icechunk splits the manifests of references
@@ -377,7 +371,7 @@ def with_splitting(config: icechunk.RepositoryConfig, plans: Iterable[tuple[str,
             tables = ManifestSplitCondition.path_matches(TABLES)
             fresh[tables] = {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
             fresh[_path(group, "[^/]+")] = _along(TABLE_CHUNKS, *plan.cube.dims)
-            rules |= {rule: sizes for rule, sizes in fresh.items() if rule not in rules}
+            rules = rules | fresh | rules
     if len(rules) == existing:
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)

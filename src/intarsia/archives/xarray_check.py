@@ -11,15 +11,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import zarr
 
-from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.dataset import Dataset
 from intarsia.display import one_line
-from intarsia.engine.zarr_fallback import read_by_zarr
 from intarsia.extras import import_extra
 from intarsia.logical.attributes import RESERVED, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
-from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.data_types import values_dtype
 
 
@@ -36,8 +33,8 @@ def variable_problems(store: Any, path: str, existing: Iterable[str], new: Itera
     >>> variable_problems(store, "", ["a"], ["b"])
     {'b': "conflicting sizes for dimension 'x': length 3 on 'b' and length 2 on {'x': 'a'}"}
     """
-    children = dict(open_group(store, path, "r").members())
-    read = cache(lambda name: _variable(children[name]))
+    dataset = Dataset.of(open_group(store, path, "r"))
+    read = cache(lambda name: _variable(dataset, name))
 
     def sift(fitting: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
         """Find what fits, and what does not, by bisection, because most of it fits."""
@@ -53,29 +50,25 @@ def variable_problems(store: Any, path: str, existing: Iterable[str], new: Itera
         second, more = sift((*fitting, *first), names[half:])
         return (*first, *second), problems | more
 
-    return sift((), [name for name in dict.fromkeys((*existing, *new)) if name in children])[1]
+    there = {*dataset.plain, *dataset.logical_groups}
+    return sift((), [name for name in dict.fromkeys((*existing, *new)) if name in there])[1]
 
 
 def tree_problem(store: Any, path: str) -> str:
     """Why the groups at and below a path of a store do not open as one tree; empty if they do."""
     root = open_group(store, path, "r")
+    groups = [each for each in groups_below(root) if not (is_logical(each) or each.basename == LEDGER)]
+    tree = {}
     try:
-        import_extra("xarray", "virtual").DataTree.from_dict(
-            {
-                "/" + group.path.removeprefix(root.path).lstrip("/"): _dataset(
-                    {name: _variable(child) for name, child in group.members() if _is_array(child)}
-                )
-                for group in groups_below(root)
-                if group is root or not (is_logical(group) or group.basename == LEDGER)
-            }
-        )
+        for group in groups:
+            dataset = Dataset.of(group)
+            names = (*dataset.plain, *dataset.logical_groups)
+            place = "/" + group.path.removeprefix(root.path).lstrip("/")
+            tree[place] = _dataset({name: _variable(dataset, name) for name in names})
+        import_extra("xarray", "virtual").DataTree.from_dict(tree)
     except Exception as error:
         return one_line(error)
     return ""
-
-
-def _is_array(node: Any) -> bool:
-    return isinstance(node, zarr.Array) or is_logical(node)
 
 
 def _dataset(variables: Mapping[str, Any]) -> Any:
@@ -85,23 +78,21 @@ def _dataset(variables: Mapping[str, Any]) -> Any:
     return xr.Dataset(decoded, attrs=attrs).set_coords(coordinates & decoded.keys())
 
 
-def _variable(node: Any) -> Any:
+def _variable(dataset: Dataset, name: str) -> Any:
     """An array as an undecoded variable of xarray; only that of an index has values."""
-    name = node.basename
-    if is_logical(node):
-        manifest = LogicalArrayHandle.load(node).manifest
+    plain = dataset.plain.get(name)
+    if plain is None:
+        logical = dataset.logical_groups[name]
+        manifest = logical.manifest
         names, shape, dtype = manifest.dimension_names, manifest.shape, values_dtype(manifest.data_type)
-        attrs = {key: value for key, value in node.attrs.items() if key not in RESERVED}
+        attrs = {key: value for key, value in logical.group.attrs.items() if key not in RESERVED}
     else:
-        names, shape, dtype = node.metadata.dimension_names, node.shape, node.dtype
-        attrs = dict(node.attrs)
-        if "_FillValue" in attrs:
-            attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], dtype)
+        names, shape, dtype = plain.metadata.dimension_names, plain.shape, plain.dtype
+        attrs = dataset.attrs(name)
     dims = tuple(
         f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names or (None,) * len(shape))
     )
-    values = np.broadcast_to(np.zeros((), dtype), shape)
-    if dims == (name,) and isinstance(node, zarr.Array):
-        values = read_by_zarr(node)
+    is_index = plain is not None and dims == (name,)
+    values = dataset.values(name) if is_index else np.broadcast_to(np.zeros((), dtype), shape)
     lazy = import_extra("xarray.core.indexing", "virtual").LazilyIndexedArray(values)
     return import_extra("xarray", "virtual").Variable(dims, lazy, with_floats(attrs))

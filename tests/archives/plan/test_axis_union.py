@@ -17,7 +17,8 @@ def test_spans_are_the_positions_whatever_their_order(order, count):
         steps = span.first + span.stride * np.arange(span.length)
         assert (found[steps] == -1).all()
         found[steps] = np.arange(span.start, span.stop)
-        assert span.file_steps == (steps.min(), steps.max() + 1)
+        assert (span.inverse.start, span.inverse.stop) == (steps.min(), steps.max() + 1)
+        assert span.inverse.inverse == span
     assert found.tolist() == positions.tolist()
 
 

@@ -287,6 +287,26 @@ def test_a_replaced_file_leaves_a_hole_and_steps_that_nobody_has_go(tmp_path):
     assert opened(report).sizes == {"y": 4, "x": 4}
 
 
+def test_files_that_cannot_be_replaced_keep_their_places(tmp_path):
+    for row in range(3):
+        tile(tmp_path, str(row), row, [0, 1], row)
+    repo = intarsia.ingest(tmp_path / "*.h5", "memory://", concat_dim="y").repository
+    tile(tmp_path, "0", 1, [0, 1], 8)  # the place of the next one, which keeps it
+    tile(tmp_path, "1", 2, [0, 1], 9)
+    tile(tmp_path, "3", 3, [0, 1], 3)
+    for name in "01":
+        os.utime(tmp_path / f"{name}.h5", (1e9, 1e9))
+    options = {"concat_dim": "y", "replace": True, "errors": "skip"}
+    report = intarsia.ingest(tmp_path / "*.h5", repo, **options)
+    assert [file.status for file in report.files] == ["failed", "failed", "unchanged", "added"]
+    assert ["overlaps that of" in file.reason for file in report.failed] == [True, True]
+    array = intarsia.open(report.repository, "v")
+    assert array.shape == (4, 2)
+    assert array[2:].tolist() == [[2, 2], [3, 3]]
+    shown = intarsia.archives.sources(report.repository, check=False)
+    assert [file.parts[0].bounds for file in shown] == [((row, row + 1),) for row in range(4)]
+
+
 def test_coordinates_along_several_dimensions_are_assembled(tmp_path):
     for i, (y, x) in enumerate(((0, 0), (0, 2), (2, 2))):
         rows, columns = np.arange(2) + y, np.arange(2) + x

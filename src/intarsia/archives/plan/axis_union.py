@@ -6,7 +6,7 @@ into spans of consecutive steps; a box of the cube is one span of every dimensio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,8 +26,8 @@ ULPS = 4
 class Span(NamedTuple):
     """Consecutive steps of an axis, and the steps of a file that are there.
 
-    >>> Span(4, 3, first=2, stride=-1).file_steps
-    (0, 3)
+    >>> Span(4, 3, first=2, stride=-1).inverse
+    Span(start=0, length=3, first=6, stride=-1)
     """
 
     start: int
@@ -46,10 +46,11 @@ class Span(NamedTuple):
         return self.start + self.length
 
     @property
-    def file_steps(self) -> tuple[int, int]:
-        """The first and last (excluded) step of the file."""
-        low = self.first if self.stride > 0 else self.first - self.length + 1
-        return low, low + self.length
+    def inverse(self) -> Span:
+        """The steps of the file, and the steps of the axis that are there."""
+        if self.stride > 0:
+            return Span(self.first, self.length, self.start)
+        return Span(self.first - self.length + 1, self.length, self.stop - 1, -1)
 
     def cut(self, low: int, high: int) -> Span | None:
         """The part between two steps of the axis.
@@ -68,12 +69,8 @@ class Span(NamedTuple):
         >>> Span(4, 3, first=2, stride=-1).of_file(1, 9)
         Span(start=4, length=2, first=2, stride=-1)
         """
-        a, b = self.file_steps
-        a, b = max(a, low), min(b, high)
-        if a >= b:
-            return None
-        ends = (self.start + self.stride * (a - self.first), self.start + self.stride * (b - 1 - self.first))
-        return self.cut(min(ends), max(ends) + 1)
+        seen = self.inverse.cut(low, high)
+        return None if seen is None else seen.inverse
 
     def through(self, inner: Span) -> Span | None:
         """The part whose steps of the file are in `inner`, with what `inner` shows there.
@@ -199,11 +196,6 @@ def sort_direction(values: np.ndarray[Any, Any]) -> int:
     return -1 if bool((values[1:] < values[:-1]).all()) else 0
 
 
-def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Values that NumPy can sort and search: texts as objects."""
-    return values.astype(object) if isinstance(values.dtype, np.dtypes.StringDType) else values
-
-
 def union_axis(
     dim: str, old: np.ndarray[Any, Any], parts: Sequence[np.ndarray[Any, Any]],
     tolerance: float | None = None, origin: int = 0,
@@ -219,9 +211,8 @@ def union_axis(
     known = [old, *parts]
     directions = {sort_direction(part) for part in ([old] if len(old) > 1 else parts)} - {0}
     everything = np.concatenate(known)
-    keys = sortable(everything) if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
+    keys = everything if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
     distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
     if directions == {-1}:
         first, inverse = first[::-1], len(distinct) - 1 - inverse
     places, *positions = np.split(origin + inverse, np.cumsum([len(part) for part in known])[:-1])
@@ -234,19 +225,27 @@ def union_axis(
     return GrownAxis(dim, origin + len(distinct), places, positions, everything[first], origin=origin)
 
 
+def noise(sizes: np.ndarray[Any, Any], dtypes: Iterable[np.dtype[Any]], least: float) -> np.ndarray[Any, Any]:
+    """How far apart values of these sizes may be and still count as equal.
+
+    Around 0, that is small compared with the `least` of other sizes, such as the distance between steps.
+    """
+    eps = max((float(np.finfo(each).eps) for each in dtypes if each.kind == "f"), default=0.0)
+    near: np.ndarray[Any, Any] = ULPS * eps * np.maximum(sizes, least)
+    return near
+
+
 def _snapped(
     values: np.ndarray[Any, Any], tolerance: float | None, parts: Sequence[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
     """The values, with those that differ by no more than the tolerance made equal."""
     if len(values) < 2 or tolerance == 0:
         return values
-    if tolerance is None:  # noise around 0 is small compared with the distance between steps
-        kinds = {part.dtype for part in parts if part.dtype.kind == "f"}
-        eps = max((float(np.finfo(kind).eps) for kind in kinds), default=0.0)
-        steps = (float(np.abs(np.diff(part)).min()) for part in parts if len(part) > 1)
-        near = ULPS * eps * np.maximum(np.abs(values), min(steps, default=0.0))
-    else:
+    if tolerance is not None:
         near = np.full(len(values), tolerance)
+    else:
+        steps = (float(np.abs(np.diff(part)).min()) for part in parts if len(part) > 1)
+        near = noise(np.abs(values), {part.dtype for part in parts}, min(steps, default=0.0))
     rank = np.argsort(values, kind="stable")
     ranked = values[rank]
     close = np.diff(ranked) <= near[rank][1:]

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.archives.cf import CFDecoding, json_attributes
+from intarsia.archives.cf import CFDecoding, json_attributes, units_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Role, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger, Rule
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
-from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.data_types import is_nullable, values_dtype
 
@@ -250,13 +249,9 @@ class Expectations:
             if (variable.role, name) not in self.coordinates:
                 continue
             known, source = self.coordinates[variable.role, name]
-            own, is_time, units = (
-                units_of(variable.attrs),
-                has_time_units(variable.attrs),
-                units_of(known.attrs),
-            )
+            own, units = units_of(variable.attrs), units_of(known.attrs)
             if variable.role == "concat":
-                if is_time and has_time_units(known.attrs):
+                if has_time_units(variable.attrs) and has_time_units(known.attrs):
                     calendars = (calendar_of(each.attrs) for each in (variable, known))
                     for kind, ours, theirs in (("calendar", *calendars), ("time units", own, units)):
                         if ours != theirs:
@@ -264,7 +259,7 @@ class Expectations:
                             self._note(file, kind, name, text, "the times are the same")
                 elif own != units:
                     text = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
-                    self._check_conversion(text, own, units)
+                    self._conversion(text, own, units)
                     reconcile.convert_coordinate(file, name, units)
             elif self.rules.convert_units and own != units:
                 with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
@@ -364,7 +359,8 @@ class Expectations:
         if units != self.units.get(name, units):
             decoding = self._in_units(name, decoding, file, units, known.source)
         self.decodings[file.url, name] = decoding
-        if not (name in self.rules.dtypes and decoding.values.kind in "iuf"):  # these are rounded
+        is_rounded = name in self.rules.dtypes and decoding.values.kind in "iuf"
+        if decoding.values != known.dtype and not is_rounded:
             reconcile.check_type(name, decoding.values, known.dtype, known.source, fixed=known.is_fixed)
         return known
 
@@ -377,19 +373,19 @@ class Expectations:
             done = f"kept as they are ({ignore})"
         else:
             text = f"{name!r} has the units {units!r}, but {source} has {target!r}"
-            self._check_conversion(text, units, target, f"{ignore} keeps the numbers as they are")
-            decoding = decoding.converted(reconcile.conversion(units, target))
+            option = f"{ignore} keeps the numbers as they are"
+            decoding = decoding.converted(self._conversion(text, units, target, option))
             self.converted.add((file.url, name))
         self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
         return decoding
 
-    def _check_conversion(self, text: str, own: str, target: str, *others: str) -> None:
-        """Refuse units that are not to be converted, or cannot be; `others` are other options, in words."""
+    def _conversion(self, text: str, own: str, target: str, *others: str) -> reconcile.Conversion:
+        """How units are converted, if they can be and may be; `others` are other options, in words."""
         if not self.rules.convert_units:
             options = [each for each in (reconcile.conversion_option(own, target), *others) if each]
             raise IngestError(text + (f" ({', '.join(options)})" if options else ""))
         try:
-            reconcile.conversion(own, target)
+            return reconcile.conversion(own, target)
         except IngestError as error:
             raise IngestError(f"{text}: {error}") from error
 
@@ -403,10 +399,10 @@ class Expectations:
         for name in taken:
             if name not in self.names:
                 self.units[name], self.names[name] = units_of(data[name].attrs), None
-        add = argument("add_variables", True)
         for name in data:
             if name not in self.names and name not in self.unreadable:
-                text = f"the dataset does not have it, but {file.url} does ({add} adds it)"
+                option = argument("add_variables", True)
+                text = f"the dataset does not have it, but {file.url} does ({option} adds it)"
                 self.dropped.setdefault(name, text)
         self.unreadable |= file.left_out.keys()
         if self.attributes is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, json_attributes, packing_of
+from intarsia.archives.cf import PACKING, json_attributes, units_of, unpacked_values
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
 from intarsia.errors import IngestError, argument
 from intarsia.extras import import_extra
@@ -63,7 +63,7 @@ def _meaning(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_time_units(attrs: Mapping[str, Any]) -> bool:
     """Whether the units are those of time."""
-    return " since " in str(attrs.get("units", ""))
+    return " since " in units_of(attrs)
 
 
 def concat_values(
@@ -107,8 +107,8 @@ def _encode_alike(
 ) -> tuple[list[np.ndarray[Any, Any]], dict[str, Any]]:
     """Numbers with different meanings, in one encoding: that of the first, or a finer one."""
     plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
-    unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
-    units = [str(meaning.get("units", "")) for meaning in meanings]
+    unpacked = [unpacked_values(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
+    units = [units_of(meaning) for meaning in meanings]
     if not all(map(has_time_units, meanings)):
         if len(set(units)) > 1:
             a, b = sorted(set(units))[:2]
@@ -173,18 +173,13 @@ def are_comparable(calendars: Iterable[str]) -> bool:
     return len(named) == 1 or named <= MODERN
 
 
-def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    packing = packing_of(values.dtype, attrs)
-    return values if packing is None else packing.decode(values)
-
-
 def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     """Coordinate values as people write them: times as dates."""
     if not has_time_units(attrs) or values.dtype.kind not in "iuf":
         return [str(value) for value in values.tolist()]
     xr = import_extra("xarray", "xarray")
     meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
-    variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
+    variable = xr.Variable(("n",), unpacked_values(values, attrs), meaning)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about fractions and distant dates: these are only labels
@@ -262,9 +257,8 @@ def expand_scalars(
     if len(dims) != 1:
         return
     (dim,) = dims
-    names = {name for name in dropped if any(_is_scalar(file.variables.get(name)) for file in files)}
-    names |= {name for name in dataset.plain if name not in dims and dataset.dims(name) == (dim,)}
-    for name in names:
+    grown = (name for name in dataset.plain if name != dim and dataset.dims(name) == (dim,))
+    for name in {*dropped, *grown}:
         for file in files:
             variable = file.variables.get(name)
             if variable is None or not _is_scalar(variable):

@@ -8,7 +8,7 @@ axis counts variables. Where files overlap, `overlap=` says which of them is sho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, product
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,12 @@ class FilePosition:
     """Where each of its steps is, for every dimension."""
 
     @property
+    def modified(self) -> float | None:
+        """When it was last changed, in seconds since 1970, if its store says so."""
+        time = self.file.identity.modified
+        return None if time is None else time.timestamp()
+
+    @property
     def box(self) -> Box:
         """The smallest box of the cube around it."""
         return Box.of((int(own.min()), int(own.max()) + 1) for own in self.positions)
@@ -88,9 +94,6 @@ class Cube:
     kept_entries: list[int]
     """Ledger entries that stay."""
 
-    refused: dict[str, str] = field(default_factory=dict)
-    """Files that overlap others or cannot be placed, and why."""
-
     @cached_property
     def dims(self) -> tuple[str, ...]:
         return tuple(axis.dim for axis in self.axes)
@@ -105,10 +108,10 @@ class Cube:
         """Whether any step of an axis goes."""
         return any(bool((axis.existing_positions < 0).any()) for axis in self.axes)
 
-    def shown(self, file: FilePosition, variable: str) -> list[Box] | None:
-        """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
+    def shown(self, file: FilePosition, variable: str) -> list[Box]:
+        """The boxes of the cube in which a new file shows what it has of a variable."""
         if file.number not in self.overlapping:
-            return None
+            return [Box.sized(self.sizes.values())]
         own = self.file_regions.select(self.file_regions.member == file.number)
         return _boxes_of(own, self.variables.index(variable))
 
@@ -125,7 +128,6 @@ class Cube:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.file_positions, key=lambda each: each.number)
         new = [each for each in new if each.number >= old.unread_files + len(self.kept_entries)]
-        times = [each.file.identity.modified for each in new]
         return replace(
             old,
             dims=self.dims,
@@ -133,7 +135,7 @@ class Cube:
             contents=[old.contents[i] for i in self.kept_entries]
             + [each.file.identity.entry for each in new],
             modified_times=[old.modified_times[i] for i in self.kept_entries]
-            + [None if time is None else time.timestamp() for time in times],
+            + [each.modified for each in new],
             variables=self.variables,
             file_regions=self.file_regions,
             members={name: dict(known) for name, known in old.members.items()},
@@ -147,7 +149,7 @@ def _boxes_of(regions: RegionTable, variable: int) -> list[Box]:
 
 
 def resolve_overlaps(
-    old: RegionTable, new: RegionTable, policy: str, modified_times: Mapping[int, float] | None = None
+    old: RegionTable, new: RegionTable, policy: str, modified_times: Mapping[int, float | None]
 ) -> tuple[RegionTable, dict[int, int], set[int]]:
     """The regions of existing and new files, where the policy says which file wins.
 
@@ -158,9 +160,9 @@ def resolve_overlaps(
 
     >>> old = RegionTable.from_rows([Row(0, Box((0, 0), (4, 1)), (0, 0))], 2)
     >>> new = RegionTable.from_rows([Row(1, Box((2, 0), (6, 1)), (0, 0))], 2)
-    >>> resolve_overlaps(old, new, "refuse")[1]
+    >>> resolve_overlaps(old, new, "refuse", {})[1]
     {1: 0}
-    >>> [resolve_overlaps(old, new, policy)[0].start[:, 0].tolist() for policy in ("first", "last")]
+    >>> [resolve_overlaps(old, new, policy, {})[0].start[:, 0].tolist() for policy in ("first", "last")]
     [[0, 4], [2, 0]]
     """
     everything = old.concat(new)
@@ -170,8 +172,7 @@ def resolve_overlaps(
     if policy in ("last", "newest"):
         numbers.reverse()
     if policy == "newest":  # of equally old files, the later one
-        ages = modified_times or {}
-        numbers.sort(key=lambda number: -ages.get(number, -np.inf))
+        numbers.sort(key=lambda number: np.inf if (time := modified_times[number]) is None else -time)
     there = set(old.member.tolist())
     takes = np.zeros(len(everything), dtype=bool)
     rows: list[Row] = []
@@ -180,8 +181,8 @@ def resolve_overlaps(
         own = np.flatnonzero(everything.member == number).tolist()
         left: list[Row] = []
         for row in map(everything.row, own):
-            touched = (everything.start < row.box.stop) & (everything.stop > row.box.start)
-            winners = everything.select(np.flatnonzero(takes & touched.all(axis=1)))
+            touched = everything.touching(row.box)
+            winners = everything.select(touched[takes[touched]])
             if len(winners) and policy == "refuse" and number not in there:
                 refused[number] = int(winners.member[0])
                 break
@@ -200,7 +201,8 @@ def place_files(
 ) -> Cube:  # fmt: skip
     """The places of these files; the ledger entries in `removed` free their places.
 
-    `known` gives the entries of files that stay but will show more than before.
+    `known` gives the entries of files that stay but will show more than before. Raises `RefusedFilesError`
+    for files that have no place beside the others.
     """
     ledger = dataset.ledger
     kept_entries = np.delete(np.arange(len(ledger.locations)), removed)
@@ -209,17 +211,44 @@ def place_files(
     old = ledger.file_regions if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
     old = replace(old, member=numbers[old.member])
     stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
-    names = list(dict.fromkeys([*ledger.variables, *variables]))
-    entries = {url: int(numbers[i]) for url, i in known.items()}
-    try:
-        axes = [_axis(k, files, dataset, dims, old, stays, rules) for k in range(len(dims))]
-        return _make_cube(files, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries)
-    except RefusedFilesError as error:
-        refused = error.problems
-    # the axes are different without these
-    taken = [file for file in files if file.url not in refused]
-    cube = place_files(taken, dataset, dims, removed, variables, rules, known)
-    cube.refused |= refused
+    names = {name: i for i, name in enumerate(dict.fromkeys([*ledger.variables, *variables]))}
+    axes = [_axis(k, files, dataset, dims, old, stays, rules) for k in range(len(dims))]
+    for i, file in enumerate(files):
+        _check_pieces(file.url, axes, [axis.positions[i] for axis in axes])
+    there = [axis.existing_positions for axis in axes]
+    _check_pieces("the dataset", axes, [each[each >= 0] for each in there])
+    for k, steps in enumerate(there):
+        stays, leaves = stays.move(k, steps), leaves.move(k, steps)
+    file_positions: list[FilePosition] = []
+    rows: list[Row] = []
+    overlapping: set[int] = set()
+    fresh = count(ledger.unread_files + len(kept_entries))
+    for i, file in enumerate(files):
+        is_known = file.url in known
+        number = int(numbers[known[file.url]]) if is_known else next(fresh)
+        position = FilePosition(file, number, tuple(axis.positions[i] for axis in axes))
+        data = [names[name] for name, v in file.variables.items() if v.role == "data" and name in names]
+        regions = position.regions(np.array(sorted(data), dtype=np.int64))
+        if is_known:  # other files keep what they show
+            left = [row._replace(box=part) for row in regions for part in stays.free(row.box)]
+            if left != regions:
+                overlapping.add(number)
+            if not left:
+                continue
+            regions = left
+        file_positions.append(position)
+        rows += regions
+    modified_times = dict(enumerate(ledger.modified_times[i] for i in kept_entries))
+    modified_times |= {each.number: each.modified for each in file_positions}
+    new = RegionTable.from_rows(rows, len(axes) + 1)
+    file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, modified_times)
+    file_positions.sort(key=lambda each: each.box.start)
+    cube = Cube(
+        tuple(axes), file_positions, file_regions, overlapping | more, list(names), leaves,
+        kept_entries.tolist(),
+    )  # fmt: skip
+    refused = [each for each in file_positions if each.number in overlaps]
+    _refuse({each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger) for each in refused})
     return cube
 
 
@@ -350,10 +379,8 @@ def _value_problems(
 
 def _repeated_values(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The values that occur more than once."""
-    if values.ndim != 1 or bool((values[1:] > values[:-1]).all()):
-        return values[:0]
-    ranked = np.sort(values)
-    again: np.ndarray[Any, Any] = ranked[1:][ranked[1:] == ranked[:-1]]
+    distinct, counts = np.unique(values, return_counts=True)
+    again: np.ndarray[Any, Any] = distinct[counts > 1]
     return again
 
 
@@ -366,56 +393,6 @@ def _check_pieces(who: str, axes: Sequence[GrownAxis], positions: Sequence[Ints]
             f"{who}: other files have points between its {' and '.join(cut)}, so one array would hold it "
             f"point by point. Ingest each grid into a group of its own ({argument('group', ...)})"
         )
-
-
-def _make_cube(
-    files: Sequence[ParsedFile], axes: Sequence[GrownAxis], stays: RegionTable, leaves: RegionTable,
-    names: list[str], kept_entries: list[int], ledger: Ledger, rules: IngestRules, known: Mapping[str, int],
-) -> Cube:  # fmt: skip
-    """The cube with these files."""
-    for i, file in enumerate(files):
-        _check_pieces(file.url, axes, [axis.positions[i] for axis in axes])
-    there = [axis.existing_positions for axis in axes]
-    _check_pieces("the dataset", axes, [each[each >= 0] for each in there])
-    for k, axis in enumerate(axes):
-        stays, leaves = stays.move(k, axis.existing_positions), leaves.move(k, axis.existing_positions)
-    numbers = {name: i for i, name in enumerate(names)}
-    file_positions: list[FilePosition] = []
-    rows: list[Row] = []
-    overlapping: set[int] = set()
-    fresh = count(ledger.unread_files + len(kept_entries))
-    for i, file in enumerate(files):
-        number = known[file.url] if file.url in known else next(fresh)
-        position = FilePosition(file, number, tuple(axis.positions[i] for axis in axes))
-        data = [numbers[name] for name, v in file.variables.items() if v.role == "data" and name in numbers]
-        regions = position.regions(np.array(sorted(data), dtype=np.int64))
-        if file.url in known:  # other files keep what they show
-            left = [row._replace(box=part) for row in regions for part in stays.free(row.box)]
-            if left != regions:
-                overlapping.add(number)
-            if not left:
-                continue
-            regions = left
-        file_positions.append(position)
-        rows += regions
-    modified_times = {
-        k: time for k, i in enumerate(kept_entries) if (time := ledger.modified_times[i]) is not None
-    }
-    for each in file_positions:
-        if each.file.identity.modified is not None:
-            modified_times[each.number] = each.file.identity.modified.timestamp()
-    new = RegionTable.from_rows(rows, len(axes) + 1)
-    file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, modified_times)
-    file_positions.sort(key=lambda each: each.box.start)
-    cube = Cube(tuple(axes), file_positions, file_regions, overlapping | more, names, leaves, kept_entries)
-    _refuse(
-        {
-            each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
-            for each in file_positions
-            if each.number in overlaps
-        }
-    )
-    return cube
 
 
 def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:

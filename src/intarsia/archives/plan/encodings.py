@@ -6,7 +6,7 @@ had packings, `ingest` wrote filters for everything else, too.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -27,12 +27,6 @@ from intarsia.manifest.region_table import RegionTable
 from intarsia.nullable import NULL, OptionalDType, Some
 
 
-def _unpacked(decoding: CFDecoding) -> np.dtype[Any]:
-    """The type in which filters compute."""
-    values = decoding.values
-    return np.dtype("f8") if decoding.is_scaled and values.kind != "f" else values
-
-
 def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
     """The array → array codecs of a member whose values have the type `logical`.
 
@@ -41,7 +35,9 @@ def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, A
     ['scale_offset', 'cast_value']
     """
     codecs: list[dict[str, Any]] = []
-    packing, unpacked = decoding.packing, _unpacked(decoding)
+    packing, unpacked = decoding.packing, decoding.values
+    if decoding.is_scaled and unpacked.kind != "f":
+        unpacked = np.dtype("f8")
     if logical != unpacked:
         codecs.append(_cast(unpacked))
     configuration: dict[str, Any] = {}
@@ -196,31 +192,24 @@ def _filtered_fill(decoding: CFDecoding, fill: Any, logical: np.dtype[Any]) -> A
     return Some(value) if decoding.gives_nulls else value
 
 
-def _referenced(
-    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], skipped: int = 0
-) -> SourceEncoding:
-    """The encoding of a variable whose chunks are read in place.
+def _applied_codecs(codecs: Sequence[dict[str, Any]], skipped: int) -> list[dict[str, Any]]:
+    """The codecs of chunks that skipped some of HDF5's filters: if bit i is set, filter i was not applied.
 
-    `skipped` is HDF5's filter mask: if bit i is set, filter i was not applied.
+    These filters are the bytes → bytes codecs, in the same order.
     """
-    own = list(variable.codecs)
-    if skipped:  # HDF5's filters are the bytes → bytes codecs, in the same order
-        steps = [codec for codec in own if is_bytes_codec(codec["name"])]
-        applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
-        own = [codec for codec in own if codec not in steps] + applied
-    return _encoding(variable, own, decoding, logical, variable.reason)
+    steps = [codec for codec in codecs if skipped and is_bytes_codec(codec["name"])]
+    applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
+    return [codec for codec in codecs if codec not in steps] + applied
 
 
-def _copied(
-    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], reason: str
-) -> SourceEncoding:
-    """The encoding of a variable whose stored numbers are copied: the same numbers, compressed again."""
+def _copy_codecs(stored: np.dtype[Any]) -> list[dict[str, Any]]:
+    """The codecs of stored numbers that are copied."""
     serializer: dict[str, Any] = {"name": "bytes"}
-    if isinstance(decoding.stored, np.dtypes.StringDType):
+    if isinstance(stored, np.dtypes.StringDType):
         serializer = {"name": "vlen-utf8"}
-    elif decoding.stored.itemsize > 1:
+    elif stored.itemsize > 1:
         serializer["configuration"] = {"endian": "little"}
-    return _encoding(variable, [serializer, COPY_CODEC], decoding, logical, reason)
+    return [serializer, COPY_CODEC]
 
 
 def _encoding(
@@ -312,14 +301,15 @@ def chunk_sets_of(
     ranges = variable.ranges
     if ranges is None or copy == "all":
         reason = variable.reason or f"{argument('copy', 'all')} was requested"
-        return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
+        encoding = _encoding(variable, _copy_codecs(decoding.stored), decoding, logical, reason)
+        return [ChunkSet(encoding, whole, by_copy=True)]
     complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
-    if ranges.masks is None:
-        return [ChunkSet(_referenced(variable, decoding, logical), whole, complete=complete)]
-    return [
-        ChunkSet(
-            _referenced(variable, decoding, logical, mask), tuple(boxes_of(ranges.masks == mask)), mask,
-            complete=complete,
-        )
-        for mask in np.unique(ranges.masks).tolist()
-    ]  # fmt: skip
+    boxes: dict[int, tuple[Box, ...]] = {0: whole}
+    if ranges.masks is not None:
+        boxes = {mask: tuple(boxes_of(ranges.masks == mask)) for mask in np.unique(ranges.masks).tolist()}
+    sets = []
+    for mask, own in boxes.items():
+        codecs = _applied_codecs(variable.codecs, mask)
+        encoding = _encoding(variable, codecs, decoding, logical, variable.reason)
+        sets.append(ChunkSet(encoding, own, mask, complete=complete))
+    return sets

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, CFDecoding
-from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger, is_same
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
@@ -23,6 +22,7 @@ from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, 
 from intarsia.archives.plan.cube import (
     Cube,
     FilePosition,
+    RefusedFilesError,
     WholeDatasetNeededError,
     concat_coordinate,
     concat_variables,
@@ -166,16 +166,15 @@ def plan_ingest(
         else:
             fitting.append(file)
     expand_scalars(fitting, dataset, dims, expectations.dropped)
-    replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
-    removed_entries = sorted((*removed, *replaced.values()))
-    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.names), rules, extended)
-    refused |= cube.refused
-    undone = replaced.keys() & cube.refused
-    if undone:  # a file that cannot be replaced must keep its place
-        rest = [file for file in files if file.url not in undone]
-        plan = plan_ingest(rest, dataset, request, rules, again=again, replaces=replaces, removed=removed)
-        plan.refused |= {url: refused[url] for url in undone}
-        return plan
+    while True:
+        replaced = [entries[file.url] for file in fitting if file.url in entries.keys() - extended]
+        gone, names = sorted((*removed, *replaced)), list(expectations.names)
+        try:
+            cube = place_files(fitting, dataset, dims, gone, names, rules, extended)
+            break
+        except RefusedFilesError as error:  # the axes are different without these
+            refused |= error.problems
+            fitting = [file for file in fitting if file.url not in refused]
     notes = DriftNotes(above=request.group if request.whole_tree else "")
     plan = _make_plan(cube, dataset, rules, expectations, refused, notes)
     plan.unchanged = unchanged
@@ -186,9 +185,13 @@ def _with_new_variables(
     files: Sequence[ParsedFile], dataset: Dataset, entries: Mapping[str, int]
 ) -> list[ParsedFile]:
     """Files of the dataset with the data that it does not show yet; those without any are left out."""
-    known = [(file, dataset.ledger.shown(entries[file.url])) for file in files if file.url in entries]
-    new = [without_data(file, shown) for file, shown in known]
-    return [file for file in new if any(v.role == "data" for v in file.variables.values())]
+    found = []
+    for file in (file for file in files if file.url in entries):
+        shown = dataset.ledger.shown(entries[file.url])
+        new = {name: v for name, v in file.variables.items() if v.role != "data" or name not in shown}
+        if any(v.role == "data" for v in new.values()):
+            found.append(replace(file, variables=new))
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -346,8 +349,8 @@ class Contribution:
     spans: tuple[tuple[Span, ...], ...]
     """Where its elements are, on every axis of the array."""
 
-    shown: list[Box] | list[None]
-    """The boxes of the array of which it shows everything it has; None is the whole array."""
+    shown: list[Box]
+    """The boxes of the array in which it shows what it has."""
 
     decoding: CFDecoding
     """How its numbers become values…"""
@@ -358,8 +361,8 @@ class Contribution:
     chunks: ChunkSet
     """The chunks, and how they are backed."""
 
-    start: int = 0
-    """Its first step in its member, which no other chunks use: a multiple of the member's chunk."""
+    start: tuple[int, ...] = ()
+    """Where it begins in its member, at a chunk border; no other chunks are there."""
 
     @property
     def copied(self) -> int:
@@ -372,9 +375,10 @@ class Contribution:
     def parts(self) -> Iterator[tuple[Span, ...]]:
         """What its chunks show: for each region, one span for every axis of the array."""
         for box, limits in product(self.chunks.boxes, self.shown):
-            choices = list(map(list, self.spans))
-            for own, ends in zip(choices, () if limits is None else limits.bounds, strict=False):
-                own[:] = [cut for span in own if (cut := span.cut(*ends)) is not None]
+            choices = [
+                [cut for span in own if (cut := span.cut(*ends)) is not None]
+                for own, ends in zip(self.spans, limits.bounds, strict=True)
+            ]
             for k, ends in enumerate(box.in_elements(self.chunks.encoding.chunks).bounds):
                 axis = self.axes[k]
                 if axis is not None:
@@ -483,11 +487,11 @@ def plan_array(
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
     for (position, part, variable), decoding in zip(sources, decodings, strict=True):
-        url, cells = position.file.url, cube.shown(position, part)
+        url = position.file.url
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
-        shown = [None] if cells is None else [plan.box(cell, part) for cell in cells]
-        if cells is not None:
+        shown = [plan.box(cell, part) for cell in cube.shown(position, part)]
+        if position.number in cube.overlapping:
             text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
             notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
         pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
@@ -556,7 +560,8 @@ def _wider(
     """The new type of an existing array, if it changes."""
     target = rules.dtypes.get(name)
     if target is None:
-        return None if nulls else wider_type(dtype, {decoding.values for decoding in decodings})
+        others = {decoding.values for decoding in decodings} - {dtype}
+        return wider_type(dtype, others) if others and not nulls else None
     if target == dtype:
         return None
     if nulls or wider_type(dtype, [target]) != target:
@@ -662,7 +667,7 @@ class GrowingMember:
         chunk = self.encoding.chunks[axis]
         self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
         self.shape[axis] = start + -(-own[axis] // chunk) * chunk
-        contribution.start = start
+        contribution.start = tuple(start if k == axis else 0 for k in range(len(own)))
         self.contributions.append(contribution)
 
     def regions(self, array: ArrayPlan) -> Iterator[NewRegion]:
@@ -676,7 +681,7 @@ class GrowingMember:
                         axes.append(MemberAxis(None, contribution.variable.dropped_index(k)))
                         continue
                     span, cell = shown[axis], array.lattice[axis]
-                    offset = first = span.first + (contribution.start if k == self.axis else 0)
+                    offset = first = span.first + contribution.start[k]
                     if span.stride > 0:  # the view says what the lattice cannot
                         place[axis], offset = divmod(first, cell)
                     elif cell == 1:

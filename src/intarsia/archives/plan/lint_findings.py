@@ -135,8 +135,6 @@ def _several(texts: Iterable[str]) -> str:
 
 def refusals(refused: Mapping[str, str], options: Iterable[str]) -> Iterator[LintFinding]:
     """Files that are not taken, grouped by the options that would accept them, out of `options`."""
-    if not refused:
-        return
     names = {argument(name): name for name in sorted(options, key=len, reverse=True)}
     named = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, names))})")
     found: dict[tuple[str, ...], list[str]] = {}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, packing_of
-from intarsia.archives.plan.axis_union import ULPS, sortable
+from intarsia.archives.cf import PACKING, units_of, unpacked_values
+from intarsia.archives.plan.axis_union import noise
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
@@ -40,8 +40,7 @@ LONGITUDES = frozenset(("lon", "longitude"))
 
 def is_longitude(name: str, attrs: Mapping[str, Any]) -> bool:
     """Whether 350 and -10 are the same place."""
-    units = str(attrs.get("units", "")).lower()
-    return units in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
+    return units_of(attrs).lower() in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
 
 
 def values_are_close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
@@ -71,13 +70,9 @@ def _apart(a: Values, b: Values, circle: bool) -> Values:
 
 def _noise(a: Values, b: Values, circle: bool) -> Values:
     """How far apart values may be and still count as the same."""
-    eps = max((float(np.finfo(each.dtype).eps) for each in (a, b) if each.dtype.kind == "f"), default=0.0)
-    size = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
-    if circle:
-        size = np.maximum(size, CIRCLE)
-    elif b.ndim == 1 and len(b) > 1:  # noise around 0 is small compared with the distance between steps
-        size = np.maximum(size, float(np.abs(np.diff(b)).min()))
-    return ULPS * eps * size
+    step = float(np.abs(np.diff(b)).min()) if b.ndim == 1 and len(b) > 1 else 0.0
+    sizes = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
+    return noise(sizes, (a.dtype, b.dtype), CIRCLE if circle else step)
 
 
 def indices_in_expected(
@@ -95,14 +90,11 @@ def indices_in_expected(
         return None
     if values_are_close(values, expected, tolerance):
         return np.arange(len(values))
-    if circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf":
-        low = float(expected.min())
-        turned = (values.astype(np.float64) - low) % CIRCLE
+    turned, circle = values, circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf"
+    if circle:
+        turned = (values.astype(np.float64) - float(expected.min())) % CIRCLE
         turned[CIRCLE - turned < CIRCLE * 1e-6] = 0  # just below a full turn, because of noise
-        rank, place = np.argsort(turned, kind="stable"), np.argsort(expected, kind="stable")
-    else:
-        circle = False
-        rank, place = (np.argsort(sortable(each), kind="stable") for each in (values, expected))
+    rank, place = (np.argsort(each, kind="stable") for each in (turned, expected))
     if not values_are_close(values[rank], expected[place], tolerance, circle):
         return None
     positions = np.empty(len(values), dtype=np.int64)
@@ -207,8 +199,6 @@ def conversion(own: str, target: str) -> Conversion:
             units.append(known.Unit(text))
         except ValueError:
             raise IngestError(f"{text!r} is not a unit that udunits knows") from None
-    if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
-        raise IngestError(f"{own!r} cannot be converted to {target!r}: one of them is not a unit at all")
     for depth in () if units[0].is_convertible(units[1]) else DEPTHS:
         units = [unit * known.Unit(WATER) if unit.is_convertible(depth) else unit for unit in units]
     if not units[0].is_convertible(units[1]):
@@ -231,11 +221,6 @@ def conversion_option(own: str, target: str) -> str:
     return f"{argument('convert_units', True)} converts them"
 
 
-def units_of(attrs: Mapping[str, Any]) -> str:
-    """The units that attributes name; empty if they name none."""
-    return str(attrs.get("units", ""))
-
-
 def in_units(variable: ParsedVariable, target: str, default: str | None = None) -> ParsedVariable:
     """A loaded variable in other units; `default` are its units if it does not name any itself.
 
@@ -245,8 +230,7 @@ def in_units(variable: ParsedVariable, target: str, default: str | None = None) 
     attrs = variable.attrs | ({"units": target} if "units" in variable.attrs else {})
     if not found.changes:
         return replace(variable, attrs=attrs)
-    packing = packing_of(variable.loaded.dtype, variable.attrs)
-    values = found.of(variable.loaded if packing is None else packing.decode(variable.loaded))
+    values = found.of(unpacked_values(variable.loaded, variable.attrs))
     plain = {key: value for key, value in attrs.items() if key not in PACKING}
     return replace(variable, attrs=plain, values=values, dtype=values.dtype)
 
@@ -272,8 +256,6 @@ def check_type(
 
     >>> check_type("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     """
-    if values == array_dtype:
-        return
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         raise IngestError(
             f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +23,6 @@ from intarsia.extras import import_extra
 
 THE_SCHEMA = "the schema"
 """The name of the schema where it stands in for a file."""
-
-type Declared = tuple[ParsedVariable, np.dtype[Any] | None]
-"""A variable, with its values if they are known; and its data type, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,57 +63,47 @@ def read_schema(
             raise IngestError(f"the schema {url} cannot be read: {error}") from error
         data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
         return Schema(parsed, {name: CFDecoding.of(v.dtype, v.attrs).values for name, v in data.items()})
-    if isinstance(declaration, Mapping) and not hasattr(declaration, "data_vars"):
-        attrs = dict(declaration.get("attrs", {}))
-        return _schema(_of_document(declaration, request), attrs, request)
-    if not hasattr(declaration, "data_vars"):
+    if hasattr(declaration, "data_vars"):
+        attrs = dict(declaration.attrs)
+        return _schema(declaration.variables, declaration.coords, attrs, request)
+    if not isinstance(declaration, Mapping):
         raise IngestError(f"schema={declaration!r:.80}: give a file, an xarray.Dataset or a dictionary")
-    return _schema(_of_dataset(declaration, request), dict(declaration.attrs), request)
+    return _of_document(declaration, request)
 
 
-def _schema(declared: Iterable[Declared], attrs: dict[str, Any], request: ParseRequest) -> Schema:
-    described = {variable.name: (variable, dtype) for variable, dtype in declared}
-    found = roles({name: variable for name, (variable, _) in described.items()}, request)
-    variables: dict[str, ParsedVariable] = {}
-    dtypes = {}
-    for name, (variable, dtype) in described.items():
-        role = found.roles.get(name)
+def _schema(
+    variables: Mapping[Any, Any], coords: Collection[str], attrs: dict[str, Any], request: ParseRequest,
+    untyped: Collection[str] = (),
+) -> Schema:  # fmt: skip
+    """The schema of variables of xarray. Those in `coords` have values, those in `untyped` any data type."""
+    described = {}
+    for name, variable in variables.items():
+        own, values = variable, None
+        if name in coords:
+            is_time = own.dtype.kind in "MO" and "calendar" not in own.encoding
+            if is_time and set(request.dims) & {name, *own.dims}:
+                continue  # the units are not given
+            own = import_extra("xarray", "xarray").conventions.encode_cf_variable(own, name=name)
+            values = np.asarray(own.values)
+            values = values.astype(np.dtypes.StringDType()) if values.dtype.kind in "OUS" else values
+        dtype = own.dtype if values is None else values.dtype
+        described[str(name)] = ParsedVariable(
+            str(name), "static", own.dims, own.shape, dict(own.attrs), dtype, values=values
+        )
+    found = roles(described, request)
+    kept: dict[str, ParsedVariable] = {}
+    for name, role in found.roles.items():
         if role == "data":
-            variables[name] = replace(variable, role=role, values=None)
-            if dtype is not None:
-                dtypes[name] = dtype
-        elif role is not None and variable.values is not None:  # otherwise no file could contradict it
-            variables[name] = replace(variable, role=role)
-    file = ParsedFile(
-        THE_SCHEMA, ContentIdentity(0, None), "schema", variables, attrs, new_dims=found.new_dims
-    )
+            kept[name] = replace(described[name], role=role, values=None)
+        elif described[name].values is not None:  # otherwise no file could contradict it
+            kept[name] = replace(described[name], role=role)
+    file = ParsedFile(THE_SCHEMA, ContentIdentity(0, None), "schema", kept, attrs, new_dims=found.new_dims)
     add_coordinates(file, request.dims, {})
-    return Schema(file, dtypes)
+    typed = {name: v for name, v in kept.items() if v.role == "data" and name not in untyped}
+    return Schema(file, {name: v.dtype for name, v in typed.items()})
 
 
-def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Declared]:
-    for name, variable in dataset.variables.items():
-        if name in dataset.coords:
-            yield from _coordinate(str(name), variable, request)
-        else:
-            attrs, dtype = dict(variable.attrs), variable.dtype
-            yield ParsedVariable(str(name), "static", variable.dims, variable.shape, attrs, dtype), dtype
-
-
-def _coordinate(name: str, variable: Any, request: ParseRequest) -> Iterator[Declared]:
-    """A coordinate as a file would have it, with the values of an `xarray.Variable`."""
-    is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
-    if is_time and set(request.dims) & {name, *variable.dims}:
-        return  # the units are not given
-    stored = import_extra("xarray", "xarray").conventions.encode_cf_variable(variable, name=name)
-    values = np.asarray(stored.values)
-    if values.dtype.kind in "OUS":
-        values = values.astype(np.dtypes.StringDType())
-    dims, attrs, dtype = stored.dims, dict(stored.attrs), values.dtype
-    yield ParsedVariable(name, "static", dims, values.shape, attrs, dtype, values=values), dtype
-
-
-def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator[Declared]:
+def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Schema:
     """As `xarray.Dataset.to_dict` writes it, with or without values."""
     xarray = import_extra("xarray", "xarray")
     sizes = dict(document.get("dims", {})) | dict.fromkeys(request.dims, 1)
@@ -128,18 +115,17 @@ def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator
             )
         shape = np.shape(each["data"]) if "data" in each else each.get("shape", ())
         sizes |= {dim: n for dim, n in zip(each["dims"], shape, strict=False) if dim not in request.dims}
+    coords = {name for name in listed.keys() - document.get("data_vars", {}) if "data" in listed[name]}
+    variables = {}
     for name, each in listed.items():
-        dims = tuple(each["dims"])
-        unknown = [dim for dim in dims if dim not in sizes]
+        unknown = [dim for dim in each["dims"] if dim not in sizes]
         if unknown:
             raise IngestError(f"schema: it does not give the length of {unknown[0]!r} in {name!r}")
         dtype = np.dtype(each["dtype"]) if "dtype" in each else None
-        attrs = dict(each.get("attrs", {}))
-        if "data" in each and name not in document.get("data_vars", {}):
+        values = np.broadcast_to(np.zeros((), dtype), [sizes[dim] for dim in each["dims"]])
+        if name in coords:
             values = np.asarray(each["data"])
-            typed = dtype is not None and dtype.kind not in "OUST"
-            variable = xarray.Variable(dims, values.astype(dtype) if typed else values, attrs)
-            yield from _coordinate(str(name), variable, request)
-            continue
-        shape = tuple(sizes[dim] for dim in dims)
-        yield ParsedVariable(str(name), "static", dims, shape, attrs, dtype or np.dtype("f8")), dtype
+            values = values if dtype is None or dtype.kind in "OUST" else values.astype(dtype)
+        variables[name] = xarray.Variable(each["dims"], values, each.get("attrs", {}))
+    untyped = {name for name, each in listed.items() if "dtype" not in each} - coords
+    return _schema(variables, coords, dict(document.get("attrs", {})), request, untyped)
