@@ -98,7 +98,7 @@ def test_a_notebook_shows_it_on_request():
     array = samples.two_codecs()
     assert "figure" not in re.sub(r"<style>.*?</style>", "", array._repr_html_())
     html = array.with_config(preview=True)._repr_html_()
-    assert len(pixels_of(html)) == 4  # the values and their scale, for desks and for phones
+    assert len(pixels_of(html)) == 2  # the values and their scale
     assert len(html) < 200_000
 
 

@@ -97,9 +97,9 @@ def heat_colour(ratio: float) -> int:
     return sum(ratio >= edge for edge in HEAT_EDGES)
 
 
-def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.PLANE_WIDTH) -> str:
+def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
     """The heat map as one `<svg>` element."""
-    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
+    pane = drawing.panes(survey.manifest.shape)[0]
     parts = [drawing.frame(pane)]
     for cell in cells:
         colour = HEAT[heat_colour(cell.ratio)]
@@ -113,8 +113,7 @@ def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}"
-    width, height = drawing.LEFT + max_width + drawing.RIGHT, pane.y + pane.height + 36
-    return drawing.svg(width, height, about, parts)
+    return drawing.svg(pane.y + pane.height + 36, about, parts)
 
 
 def heat_scale() -> list[tuple[str, str]]:

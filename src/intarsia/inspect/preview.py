@@ -7,7 +7,6 @@ import base64
 import struct
 import zlib
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -48,7 +47,7 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
 
 
 def preview_html(array: LogicalArray, survey: Survey) -> str:
-    """The picture with its caption, also in a size for phones; empty if there are no elements.
+    """The picture with its caption; empty if there are no elements.
 
     It lies in the middle of all axes that are not drawn.
 
@@ -78,14 +77,14 @@ def preview_html(array: LogicalArray, survey: Survey) -> str:
     if damaged.any():
         notes.append("red: cannot be read")
     if axes:
-        picture = drawing.for_both_sizes(partial(_draw, survey, seen, len(axes) == 2))
+        picture = drawing.wide(_draw(survey, seen, len(axes) == 2))
     else:
         picture = f"<p><strong>{markup(texts_of(array[...], dict(array.attrs))[0])}</strong></p>"
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 
-def _draw(survey: Survey, seen: Sample, is_plane: bool, max_width: float) -> str:
-    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
+def _draw(survey: Survey, seen: Sample, is_plane: bool) -> str:
+    pane = drawing.panes(survey.manifest.shape)[0]
     low, high = seen.limits()
     if is_plane:
         picture = _image(pane.x, pane.y, pane.width, pane.height, coloured(seen, low, high))
@@ -98,7 +97,7 @@ def _draw(survey: Survey, seen: Sample, is_plane: bool, max_width: float) -> str
         parts += _bar(pane, bottom, low, high)
         bottom += 30
     about = f"Values of an array of shape {survey.manifest.shape}, from {low:.6g} to {high:.6g}"
-    return drawing.svg(drawing.LEFT + max_width + drawing.RIGHT, bottom, about, parts)
+    return drawing.svg(bottom, about, parts)
 
 
 def _image(x: float, y: float, width: float, height: float, pixels: Colours) -> str:
