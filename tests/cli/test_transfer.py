@@ -64,5 +64,5 @@ def test_fuse_and_split_are_one_commit_each(where, request):
     assert (split["split"], bool(split["snapshot_id"])) == ("again", where == "store")
     arrays = [intarsia.open(place, name)[...] for name in ("temperature", "again")]
     np.testing.assert_array_equal(*arrays)
-    assert "no Zarr array" in failure("split", place, "nothing", code=3)
+    assert "no array 'nothing'" in failure("split", place, "nothing", code=3)
     assert "already a logical array" in failure("split", place, "temperature", code=2)

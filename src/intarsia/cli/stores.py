@@ -197,6 +197,13 @@ class ExistingStore:
                 raise
             raise NotLogicalArrayError(words) from error
 
+    def array_to_change(self, store: Any, path: str) -> zarr.Array[Any] | LogicalArray:
+        """The plain or logical array at a path of a `store` to write to."""
+        if isinstance(self.node(path), zarr.Group):
+            raise CommandError(f"{path or '/'} is a group: name an array in it")
+        node = zarr.open(store, path=path, mode="r+", zarr_format=3)
+        return node if isinstance(node, zarr.Array) else intarsia.open(node, mode="r+")
+
     def array_nodes(self, path: str = "") -> list[SourceNode]:
         """Every array at and below a path, logical or plain."""
         nodes = walk(self.node(path), path.strip("/"))

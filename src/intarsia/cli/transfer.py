@@ -10,7 +10,6 @@ from intarsia.cli.output import CommandError, Output
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
 from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
-from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
@@ -161,14 +160,9 @@ def split(place: BranchToCommit, array: args.OneArray, *, to: args.NewPath = "")
     """
     name = array.strip("/")
     with place.change(f"split {name}") as change:
-        try:
-            fused = zarr.open_array(change.store, path=name, mode="r+")
-        except (FileNotFoundError, ValueError) as error:
-            if any(each.path == name for each in place.array_nodes()):
-                raise CommandError(
-                    f"{name!r} is already a logical array: there is nothing to split"
-                ) from error
-            raise NotLogicalArrayError(f"there is no Zarr array at {name!r} in {place.store}") from error
+        fused = place.array_to_change(change.store, name)
+        if isinstance(fused, LogicalArray):
+            raise CommandError(f"{name!r} is already a logical array: there is nothing to split")
         made = intarsia.split(fused, fused.store, to or f"{name}-split")
     regions = len(made.manifest.regions)
     return Output(

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, Literal
 
-import icechunk
 import typer
 
 from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, syntax_of
 from intarsia.cli.output import Exit, Output, print_error, progress_on_stderr
 from intarsia.errors import spell_arguments
-from intarsia.versions.repository import translate_error
+from intarsia.versions.repository import explain_errors
 
 OF_STORES = frozenset(("branch", "tag", "snapshot_id", "as_of", "message"))
 """Arguments of functions that say which version is meant: the store of a command knows it."""
@@ -98,12 +97,16 @@ def verb(
             used = (option for option in passed_on if texts[option.parameter.name] not in (None, [], False))
             return values | {option.argument: option.value(texts) for option in used}
 
+        def spell(name: str, value: object) -> str | None:
+            return named[name].text(value) if name in named else None
+
         @functools.wraps(function)
         def command(*, as_json: bool, **texts: Any) -> None:
             more = {"store": texts["store"]} if "store" in texts else {}
             code: int = Exit.OK
             try:
-                with spell_arguments(lambda name, value: named[name].text(value) if name in named else None):
+                place = texts.get("store", "the repository")
+                with explain_errors(place), spell_arguments(spell):
                     values = arguments(texts)
                     with progress_on_stderr(function.__name__, counted=counted, unit=unit) as progress:
                         printed = function(**values, **({"progress": progress} if counted else {}))
@@ -113,12 +116,7 @@ def verb(
             except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                shown: BaseException = error
-                if isinstance(error, icechunk.IcechunkError) and not isinstance(
-                    error, icechunk.ConflictError
-                ):
-                    shown = translate_error(error, texts.get("store", "the repository"))
-                code = print_error(shown, as_json=as_json)
+                code = print_error(error, as_json=as_json)
             if code:
                 raise typer.Exit(int(code))
 

@@ -80,12 +80,8 @@ class AxisLabels:
 
     def at(self, places: Sequence[int]) -> list[str]:
         """Labels for positions on the axis."""
-        if not len(places):
-            return []
-        first, last = min(places), max(places)
-        step = max(1, np.gcd.reduce(np.array(places) - first)) if len(places) > 1 else 1
-        values = self.coordinate[first : last + 1 : int(step)]
-        return texts_of(values[(np.array(places) - first) // step], dict(self.coordinate.attrs))
+        values = self.coordinate.oindex[np.array(places, dtype=np.int64)]
+        return texts_of(values, dict(self.coordinate.attrs))
 
 
 def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:

@@ -218,8 +218,8 @@ class ViewStore(Store):
         return await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a value; chunks of logical arrays are not read for that."""
-        return await in_thread_for("views", self._exists, key)
+        """Whether there is a value."""
+        return await self.get(key, default_buffer_prototype()) is not None
 
     async def list(self) -> AsyncIterator[str]:
         """Every key."""
@@ -292,13 +292,6 @@ class ViewStore(Store):
         elif node == "group" and _is_metadata(name):
             value = self._group_metadata(path, name)
         return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
-
-    def _exists(self, key: str) -> bool:
-        path, node = self._owner(key)
-        name = key[len(_below(path)) :]
-        if isinstance(node, ArrayView) and name != METADATA:
-            return node.box_of(name) is not None
-        return self._get(key, default_buffer_prototype(), None) is not None
 
     def _in_plain_array(
         self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None

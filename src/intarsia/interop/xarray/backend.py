@@ -286,7 +286,7 @@ class GroupStore(AbstractDataStore):
                 variables |= variables_of(Reader.of(child), name, self.nulls)
             elif is_logical(child):
                 array = LogicalArray(LogicalArrayHandle.load(child))
-                if self.layer is not None and self.layer in array.manifest.layers:
+                if self.layer in array.manifest.layers:
                     array = array.with_config(layer=self.layer)
                 variables |= variables_of(array, name, self.nulls)
         return variables
