@@ -37,7 +37,6 @@ from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
 from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.sample import FAILURES, Span, sample
 from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
@@ -182,7 +181,6 @@ class Viewer:
             "title": plain(self.title),
             "arrays": list(islice(self._walk(self._store_at(query.at)), MAX_ARRAYS)),
             "snapshot": self.snapshot_id,
-            "maps": {name: colours.split() for name, colours in COLOUR_MAPS.items()},
             "colours": list(COLOURS),
             "letters": LETTERS,
         }
