@@ -24,7 +24,7 @@ def test_convert_makes_a_repository_and_chooses_codecs(old, tmp_path):
     assert "converted old: float32" in succeed("convert", old[0], tmp_path / "new", "-c", "gzip")
     assert intarsia.open(tmp_path / "new", "old").regions[0].codec_names == "gzip"
     assert "already" in failure("convert", old[0], tmp_path / "new", "t", code=4)
-    assert "nothing at" in failure("convert", tmp_path / "none.zarr", tmp_path / "new", code=3)
+    assert "does not exist" in failure("convert", tmp_path / "none.zarr", tmp_path / "new", code=3)
     assert "pattern of names" in failure("convert", old[0], tmp_path / "*.zarr", code=2)
     assert not list(tmp_path.glob("[*]*"))
 
