@@ -322,13 +322,11 @@ class ViewStore(Store):
         document = json.loads(stored)
         document.pop(CONSOLIDATED, None)
         if everything:
-            below = [_below(node, METADATA) for node, _ in self._nodes_below("") if node]
-            values = {key: self._get(key, default_buffer_prototype(), None) for key in below}
-            nodes = {
-                key.removesuffix(f"/{METADATA}"): json.loads(value.to_bytes())
-                for key, value in values.items()
-                if value is not None
-            }
+            nodes = {}
+            for node, _ in self._nodes_below(""):
+                value = self._get(_below(node, METADATA), default_buffer_prototype(), None) if node else None
+                if value is not None:
+                    nodes[node] = json.loads(value.to_bytes())
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
 
