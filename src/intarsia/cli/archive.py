@@ -94,9 +94,10 @@ class NewRepository(NewStore):
 
 
 class ArchiveOptions:
-    """Options of `ingest` and `lint`, in the words of their help.
+    """What `ingest` and `lint` take, in the words of their help.
 
     Args:
+        files (FILES): Paths, URLs or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF files.
         concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
             May be repeated.
         allow (PREFIX): Let files refer to what is below this path or URL, outside of their own folder or
@@ -129,13 +130,6 @@ ARCHIVE: dict[str, args.OptionSyntax] = {
 }
 """The arguments of `intarsia.ingest` that are written in a way of their own."""
 
-Files = Annotated[
-    list[str],
-    args.OptionSyntax(
-        None, "FILES", list[str], help="Paths, URLs or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF files."
-    ),
-]
-
 
 def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     """Files go where their coordinates say, unless options say otherwise."""
@@ -144,7 +138,7 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, unit="steps", **ARCHIVE)
-def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
+def ingest(files: list[str], place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
     Thousands of files are committed in batches. If it is interrupted, call it again: it continues after the
@@ -171,7 +165,7 @@ WRITING = ["combine", "errors", "batch", "dry_run"]
 
 @verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, unit="steps", **ARCHIVE)
 def lint(
-    files: Files,
+    files: list[str],
     *,
     into: str | None = None,
     storage_option: args.Pairs = None,

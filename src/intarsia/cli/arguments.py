@@ -244,7 +244,7 @@ MANY = list[str] | None
 """An option that may be repeated."""
 
 
-PLAIN = (str, bool, Path, str | None, Path | None, MANY)
+PLAIN = (str, bool, Path, str | None, Path | None, list[str], MANY)
 """The types that typer reads without our help."""
 
 

@@ -271,7 +271,7 @@ class Viewer:
             if region is None:
                 return answer | {"value": f"{plain(array.fill_value, 80)} (fill value)"}
             answer["region"] = {
-                "bounds": [list(pair) for pair in region.bounds],
+                "bounds": region.bounds,
                 "member": plain(region.name, 80),
                 "packing": None if region.packing is None else plain(region.packing, 200),
                 "view": None if region.view is None else plain(region.view, 200),
@@ -285,9 +285,7 @@ class Viewer:
         else:
             member = array.zarr_array
         answer["codecs"] = plain(short_codecs(member), 200)
-        answer["chunks"] = (
-            list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
-        )
+        answer["chunks"] = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
         answer["chunk"] = self._chunk(query.at, member, place)
         try:
             answer["value"] = texts_of(array[point], dict(array.attrs))[0]
@@ -381,10 +379,7 @@ class Viewer:
                     "message": plain(entry.message, 200),
                     "when": f"{entry.written_at:%Y-%m-%d %H:%M} UTC",
                     "lines": [plain(line, 200) for line in change.lines()],
-                    "boxes": [
-                        [region.kind, [list(pair) for pair in region.bounds]]
-                        for region in change.regions[:MAX_CHANGES]
-                    ],
+                    "boxes": [(region.kind, region.bounds) for region in change.regions[:MAX_CHANGES]],
                 }
             )
         return {"versions": versions}
