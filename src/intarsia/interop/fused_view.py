@@ -24,7 +24,7 @@ from zarr.storage import StorePath
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
-from intarsia.codecs.base import in_thread_for, parse_codec
+from intarsia.codecs.base import codec_list, in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
@@ -106,7 +106,7 @@ def view_store(
     version: Version = LATEST,
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
-    parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
+    parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codec_list(codecs))
     resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
     with explain_errors(resolved.repo):
         node = open_node(resolved.store, path.strip("/"))
