@@ -72,14 +72,14 @@ def test_every_verb_is_tested_here():
 
 @pytest.mark.parametrize("verb", EVERY)
 def test_nothing_is_there(verb):
-    assert "nothing at" in failure(verb, "nowhere", *EVERY[verb], code=3)
+    assert "nowhere does not exist" in failure(verb, "nowhere", *EVERY[verb], code=3)
 
 
 @pytest.mark.parametrize("verb", EVERY)
 def test_something_else_is_there(verb, tmp_path):
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "file").touch()
-    assert "no Zarr or Icechunk store at else" in failure(verb, "else", *EVERY[verb], code=3)
+    assert "else is a directory, not a store" in failure(verb, "else", *EVERY[verb], code=3)
 
 
 @pytest.mark.parametrize("names", [[], ["a.png"], ["1.nc"], ["one.zarr/zarr.json"]])
@@ -89,13 +89,13 @@ def test_a_directory_that_is_no_store(names, tmp_path):
         (tmp_path / "place" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "place" / name).touch()
     for told in (failure("info", "place", code=3), failure("convert", "place", "new", code=3)):
-        assert "no Zarr or Icechunk store at place" in told
+        assert "place is a directory, not a store" in told
     assert not (tmp_path / "new").exists()
 
 
 def test_a_file_that_is_no_store(tmp_path):
     (tmp_path / "a.txt").touch()
-    assert "no Zarr or Icechunk store at a.txt" in failure("info", "a.txt", code=3)
+    assert "a.txt is a file, not a store" in failure("info", "a.txt", code=3)
 
 
 @pytest.mark.parametrize(

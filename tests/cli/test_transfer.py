@@ -24,7 +24,7 @@ def test_convert_makes_a_repository_and_chooses_codecs(old, tmp_path):
     assert "converted old: float32" in succeed("convert", old[0], tmp_path / "new", "-c", "gzip")
     assert intarsia.open(tmp_path / "new", "old").regions[0].codec_names == "gzip"
     assert "already" in failure("convert", old[0], tmp_path / "new", "t", code=4)
-    assert "nothing at" in failure("convert", tmp_path / "none.zarr", tmp_path / "new", code=3)
+    assert "does not exist" in failure("convert", tmp_path / "none.zarr", tmp_path / "new", code=3)
     assert "pattern of names" in failure("convert", old[0], tmp_path / "*.zarr", code=2)
     assert not list(tmp_path.glob("[*]*"))
 
@@ -64,5 +64,5 @@ def test_fuse_and_split_are_one_commit_each(where, request):
     assert (split["split"], bool(split["snapshot_id"])) == ("again", where == "store")
     arrays = [intarsia.open(place, name)[...] for name in ("temperature", "again")]
     np.testing.assert_array_equal(*arrays)
-    assert "no Zarr array" in failure("split", place, "nothing", code=3)
+    assert "no array 'nothing'" in failure("split", place, "nothing", code=3)
     assert "already a logical array" in failure("split", place, "temperature", code=2)

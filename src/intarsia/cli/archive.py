@@ -93,58 +93,42 @@ class NewRepository(NewStore):
         return RepositoryAddress(self.store, self.storage_option or {})
 
 
+class ArchiveOptions:
+    """What `ingest` and `lint` take, in the words of their help.
+
+    Args:
+        files (FILES): Paths, URLs or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF files.
+        concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
+            May be repeated.
+        allow (PREFIX): Let files refer to what is below this path or URL, outside of their own folder or
+            bucket; 'all' for everything. May be repeated.
+        dim (NAME=WHERE): A dimension that files lack; WHERE is name:REGEX, date:FORMAT:REGEX, attribute:NAME
+            or variable:NAME. May be repeated.
+        stack (A=DIM:NAME,…): Variables as one array, along a new dimension; 1=NAME,2=NAME numbers them. May
+            be repeated.
+        coordinate (WHERE): The coordinate of files, from their names; as for --dim.
+        rename (OLD=NEW): Another name for a variable or dimension.
+        dtype (NAME=TYPE): Data type of a variable; values are rounded.
+        schema (FILE): Judge files by this one instead of the first.
+        workers (N): How many threads parse files.
+        skip_bad_files: Leave out files that fail, instead of stopping.
+    """
+
+
 ARCHIVE: dict[str, args.OptionSyntax] = {
-    "authorize": args.OptionSyntax(
-        args.parse_allowed,
-        "PREFIX",
-        args.MANY,
-        "allow",
-        help="Let files refer to what is below this path or URL, outside of their own folder or bucket; "
-        "'all' for everything. May be repeated.",
-    ),
-    "dims": args.OptionSyntax(
-        parse_dims,
-        "NAME=WHERE",
-        args.MANY,
-        "dim",
-        help=f"A dimension that files lack; WHERE is {COORDINATE_SOURCES}. May be repeated.",
-    ),
-    "stack": args.OptionSyntax(
-        parse_stacks,
-        "A=DIM:NAME,…",
-        args.MANY,
-        help="Variables as one array, along a new dimension; 1=NAME,2=NAME numbers them. May be repeated.",
-    ),
-    "coordinate": args.OptionSyntax(
-        parse_coordinate, "WHERE", help="The coordinate of files, from their names; as for --dim."
-    ),
+    "authorize": args.OptionSyntax(args.parse_allowed, kind=args.MANY, option="allow"),
+    "dims": args.OptionSyntax(parse_dims, kind=args.MANY, option="dim"),
+    "stack": args.OptionSyntax(parse_stacks, kind=args.MANY),
+    "coordinate": args.OptionSyntax(parse_coordinate),
     "variables": args.OptionSyntax(None, "NAME", args.MANY, "variable"),
-    "rename": args.OptionSyntax(
-        args.parse_pairs, "OLD=NEW", args.MANY, help="Another name for a variable or dimension."
-    ),
-    "dtype": args.OptionSyntax(
-        args.parse_pairs, "NAME=TYPE", args.MANY, help="Data type of a variable; values are rounded."
-    ),
-    "schema": args.OptionSyntax(None, "FILE", help="Judge files by this one instead of the first."),
-    "client": args.OptionSyntax(
-        None, "N", int | None, "workers", help="How many threads parse files.", limits={"min": 1}
-    ),
+    "rename": args.OptionSyntax(args.parse_pairs, kind=args.MANY),
+    "dtype": args.OptionSyntax(args.parse_pairs, kind=args.MANY),
+    "schema": args.OptionSyntax(),
+    "client": args.OptionSyntax(kind=int | None, option="workers", limits={"min": 1}),
     "batch": args.OptionSyntax(None, "N", int | None, limits={"min": 1}),
-    "errors": args.OptionSyntax(
-        lambda _is_set, _: "skip",
-        kind=bool,
-        option="skip_bad_files",
-        help="Leave out files that fail, instead of stopping.",
-    ),
+    "errors": args.OptionSyntax(lambda _is_set, _: "skip", kind=bool, option="skip_bad_files"),
 }
 """The arguments of `intarsia.ingest` that are written in a way of their own."""
-
-Files = Annotated[
-    list[str],
-    args.OptionSyntax(
-        None, "FILES", list[str], help="Paths, URLs or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF files."
-    ),
-]
 
 
 def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
@@ -153,8 +137,8 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     return options if is_known else {"combine": "by_coords", **options}
 
 
-@verb(intarsia.ingest, without=["combine"], unit="steps", **ARCHIVE)
-def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
+@verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, unit="steps", **ARCHIVE)
+def ingest(files: list[str], place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
     Thousands of files are committed in batches. If it is interrupted, call it again: it continues after the
@@ -169,17 +153,19 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
 
     Args:
         dry_run: Write nothing; show where and how the encoding changes.
-        concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
-            May be repeated.
     """
     options |= {"dry_run": dry_run, **place.commit}
     report = intarsia.ingest(files, place.address, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 
-@verb(intarsia.ingest, without=["combine", "errors", "batch", "dry_run"], unit="steps", **ARCHIVE)
+WRITING = ["combine", "errors", "batch", "dry_run"]
+"""The arguments of `intarsia.ingest` that `lint` decides itself."""
+
+
+@verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, unit="steps", **ARCHIVE)
 def lint(
-    files: Files,
+    files: list[str],
     *,
     into: str | None = None,
     storage_option: args.Pairs = None,
@@ -196,8 +182,6 @@ def lint(
         into (STORE): Compare them with the dataset in this repository.
         storage_option (KEY=VALUE): For the storage of the repository: endpoint_url, region, anonymous, ….
         branch (NAME): The branch of the repository.
-        concat_dim (NAME): A dimension to concatenate files along. By default, those whose coordinates differ.
-            May be repeated.
     """
     repo = None if into is None else intarsia.open_repository(into, storage_options=storage_option)
     report = intarsia.archives.lint(files, repo, branch=branch, **_by_coordinates(options))

@@ -233,9 +233,6 @@ class OptionSyntax:
     option: str = ""
     """The name of the option, if it is not that of the argument."""
 
-    short: str | None = None
-    """Its name in one letter."""
-
     help: str = ""
     """What it is, unless a docstring says so."""
 
@@ -247,7 +244,7 @@ MANY = list[str] | None
 """An option that may be repeated."""
 
 
-PLAIN = (str, bool, Path, str | None, Path | None, MANY)
+PLAIN = (str, bool, Path, str | None, Path | None, list[str], MANY)
 """The types that typer reads without our help."""
 
 
@@ -291,28 +288,26 @@ def _members(annotation: Any) -> list[Any]:
     return [each for part in parts for each in _members(part)] if parts else [annotation]
 
 
-CODEC = (
-    "A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; 'raw' for "
-)
+class SharedOptions:
+    """Options of several commands, in the words of their help.
+
+    Args:
+        codec (-c CODEC): A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their
+            order; 'raw' for none, 'auto' for what suits the data.
+        chunks (N,N,…): Chunk shape of the new member.
+        shards (N,N,…): Shard shape of the new member.
+        packing (PACKING): How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale,
+            offset, missing, unsigned, values; 'keep' for the existing one, 'none' for plain values.
+        source_option (KEY=VALUE): For the files' storage, such as region or anonymous.
+    """
+
+
 OPTION_SYNTAX: Mapping[str, OptionSyntax] = {
-    "codecs": OptionSyntax(
-        parse_codec_list, "CODEC", MANY, "codec", "-c", CODEC + "none, 'auto' for what suits the data."
-    ),
-    "chunks": OptionSyntax(parse_sizes, "N,N,…", help="Chunk shape of the new member."),
-    "shards": OptionSyntax(parse_sizes, "N,N,…", help="Shard shape of the new member."),
-    "packing": OptionSyntax(
-        parse_packing_text,
-        "PACKING",
-        help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
-        "missing, unsigned, values; 'keep' for the existing one, 'none' for plain values.",
-    ),
-    "storage_options": OptionSyntax(
-        parse_options,
-        "KEY=VALUE",
-        MANY,
-        "source_option",
-        help="For the files' storage, such as region or anonymous.",
-    ),
+    "codecs": OptionSyntax(parse_codec_list, kind=MANY, option="codec"),
+    "chunks": OptionSyntax(parse_sizes),
+    "shards": OptionSyntax(parse_sizes),
+    "packing": OptionSyntax(parse_packing_text),
+    "storage_options": OptionSyntax(parse_options, kind=MANY, option="source_option"),
     "authorize": OptionSyntax(parse_allowed, "PREFIX", MANY, "allow"),
 }
 """How arguments of functions are written, by name; others by their types."""

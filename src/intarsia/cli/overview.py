@@ -47,9 +47,8 @@ def serve(
         cors (ORIGIN): A web site whose pages may read it, in browsers; '*' for all. May be repeated.
     """
     store, inside = place.resolved.store, path.strip("/")
-    place.node(inside)  # raises an error that says what there is
-    shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
     with _start(place, inside, port=port, **options) as server:
+        shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
 
         def url(array: LogicalArray) -> str:
             return f"{server.url}/{array.path.removeprefix(inside).strip('/')}".rstrip("/")
@@ -81,7 +80,6 @@ def view(
         no_browser: Only print the address of the page; do not open a browser.
     """
     inside = path.strip("/")
-    place.node(inside)  # raises an error that says what there is
     with _start(place, inside, port=port) as server:
         where = f"{place.store} {inside}".strip() + f" is at {server.url}"
         yield Output(where, "Ctrl-C stops it.", path=inside, url=server.url)
@@ -93,6 +91,7 @@ def view(
 
 def _start(place: VersionToRead, path: str, *, port: int | None, **options: Any) -> Any:
     """The server of a store, with the history of a repository up to the requested version."""
+    place.node(path)  # raises an error that says what there is
     store, version = place.at_version()
     try:
         return intarsia.serve(store, path, port="auto" if port is None else port, **version, **options)

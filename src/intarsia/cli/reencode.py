@@ -11,7 +11,7 @@ from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.codecs import parse_codecs
 from intarsia.display import Table, bounds_text, count_text, json_of, size_text
-from intarsia.errors import NotLogicalArrayError, SlotsUnsupportedError
+from intarsia.errors import SlotsUnsupportedError
 from intarsia.inspect.survey import survey
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import element_bounds
@@ -149,8 +149,7 @@ def rewrite(
     """
     path = array.strip("/")
     with place.change(f"rewrite {path}") as change:
-        place.node(path)  # raises an error that says what there is
-        done = intarsia.codecs.rewrite(_array_to_change(change.store, path), decision, progress=progress)
+        done = intarsia.codecs.rewrite(place.array_to_change(change.store, path), decision, progress=progress)
     said, commit = f"{path or '/'}: {done}", change.snapshot_id
     return Output(said, path=path, decision=decision, **json_of(done), snapshot_id=commit)
 
@@ -182,8 +181,7 @@ def compact(
             "  To join members of equal encoding: intarsia consolidate STORE PATH"
         )
     path = array.strip("/")
-    place.node(path)  # raises an error that says what there is
-    node = _array_to_change(place.target, path)
+    node = place.array_to_change(place.target, path)
     named = {path: node} if isinstance(node, zarr.Array) else node.members
     arrays = {name: member for name, member in named.items() if member.shards or member is node}
     if not arrays:
@@ -204,14 +202,3 @@ def compact(
         "On disk": lambda done: size_text(done["bytes_after"]),
     }
     return Output(Table.of(results, columns), arrays=results)
-
-
-def _array_to_change(store: Any, path: str) -> zarr.Array[Any] | LogicalArray:
-    """The plain or logical array at a path."""
-    node = zarr.open(store, path=path, mode="r+", zarr_format=3)
-    if isinstance(node, zarr.Array):
-        return node
-    try:
-        return intarsia.open(node, mode="r+")
-    except NotLogicalArrayError as error:
-        raise CommandError(f"{path or '/'} is a group: name an array in it") from error

@@ -22,7 +22,7 @@ from intarsia.display import Column, Table, names_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingArrayError, NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.node_copies import SourceNode, open_source, walk
-from intarsia.logical.hierarchy import is_plain_zarr, not_logical
+from intarsia.logical.hierarchy import is_plain_zarr, not_logical, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
 from intarsia.versions.locking import lock_file
@@ -80,25 +80,9 @@ def expect_place(text: str) -> None:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise CommandError(f"STORE: {text} is a file, and a store is a directory. Files come before it")
     is_new = not path.is_dir() or lock_file(path).exists()  # or just being made
-    if not is_new and not _is_store(path) and any(path.iterdir()):
+    if not (is_new or is_repository(path) or is_plain_zarr(path)) and any(path.iterdir()):
         raise CommandError(
             f"STORE: {text} holds other things but no store: a new one needs its own directory"
-        )
-
-
-def _is_store(path: Path) -> bool:
-    return is_repository(path) or is_plain_zarr(path) or (path.is_file() and zipfile.is_zipfile(path))
-
-
-def expect_store(text: str) -> None:
-    """Refuse a local path without a store."""
-    path = Path(text).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"there is nothing at {text}")
-    if not _is_store(path):
-        raise NotLogicalArrayError(
-            f"there is no Zarr or Icechunk store at {text}, but other things or none.\n"
-            "  To open files as arrays: intarsia ingest"
         )
 
 
@@ -140,9 +124,11 @@ class ExistingStore:
             if self.storage_option:
                 source = intarsia.open_repository(source, storage_options=self.storage_option)
             elif "://" not in source:
-                expect_store(source)
                 source = os.path.expanduser(source)
-                source = ZipStore(source, mode="r", read_only=True) if os.path.isfile(source) else source
+                if zipfile.is_zipfile(source):
+                    source = ZipStore(source, mode="r", read_only=True)
+                elif not is_repository(source):
+                    open_node(source, "")  # raises an error that says what is there instead
             return resolve_store(source, self.version, self.authorize)
 
     @property
@@ -196,6 +182,13 @@ class ExistingStore:
             else:
                 raise
             raise NotLogicalArrayError(words) from error
+
+    def array_to_change(self, store: Any, path: str) -> zarr.Array[Any] | LogicalArray:
+        """The plain or logical array at a path of a `store` to write to."""
+        if isinstance(self.node(path), zarr.Group):
+            raise CommandError(f"{path or '/'} is a group: name an array in it")
+        node = zarr.open(store, path=path, mode="r+", zarr_format=3)
+        return node if isinstance(node, zarr.Array) else intarsia.open(node, mode="r+")
 
     def array_nodes(self, path: str = "") -> list[SourceNode]:
         """Every array at and below a path, logical or plain."""

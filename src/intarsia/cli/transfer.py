@@ -7,19 +7,13 @@ import zarr
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output
-from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
+from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
 from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
-from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.repository import remove_new_store_on_failure
-
-
-def _expect_source(source: str) -> None:
-    if "://" not in source:
-        expect_store(source)
 
 
 @verb(intarsia.convert, unit="bytes")
@@ -37,7 +31,6 @@ def convert(source: str, place: NewStore, path: args.NewPath = "", **options: An
         source_path (PATH): The array or group in SOURCE; its root if left out.
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
-    _expect_source(source)
     with remove_new_store_on_failure(place.store):
         made = intarsia.convert(source, place.target, path, **place.commit, **options)
     arrays = {made.path: made} if isinstance(made, LogicalArray) else made
@@ -78,7 +71,6 @@ def adopt(
         how (HOW): auto, or copy (as it is stored, also in a repository).
         source_option (KEY=VALUE): For the source's storage, such as region.
     """
-    _expect_source(source)
     name = array.strip("/")
     made = intarsia.adopt(place.target, name, source, bounds, **place.commit, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
@@ -161,14 +153,9 @@ def split(place: BranchToCommit, array: args.OneArray, *, to: args.NewPath = "")
     """
     name = array.strip("/")
     with place.change(f"split {name}") as change:
-        try:
-            fused = zarr.open_array(change.store, path=name, mode="r+")
-        except (FileNotFoundError, ValueError) as error:
-            if any(each.path == name for each in place.array_nodes()):
-                raise CommandError(
-                    f"{name!r} is already a logical array: there is nothing to split"
-                ) from error
-            raise NotLogicalArrayError(f"there is no Zarr array at {name!r} in {place.store}") from error
+        fused = place.array_to_change(change.store, name)
+        if isinstance(fused, LogicalArray):
+            raise CommandError(f"{name!r} is already a logical array: there is nothing to split")
         made = intarsia.split(fused, fused.store, to or f"{name}-split")
     regions = len(made.manifest.regions)
     return Output(

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, Literal
 
-import icechunk
 import typer
 
-from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, syntax_of
+from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, SharedOptions, syntax_of
 from intarsia.cli.output import Exit, Output, print_error, progress_on_stderr
 from intarsia.errors import spell_arguments
-from intarsia.versions.repository import translate_error
+from intarsia.versions.repository import explain_errors
 
 OF_STORES = frozenset(("branch", "tag", "snapshot_id", "as_of", "message"))
 """Arguments of functions that say which version is meant: the store of a command knows it."""
@@ -57,6 +56,7 @@ def verb(
     calls: Callable[..., Any] | None = None,
     *,
     without: Iterable[str] = (),
+    words: type = SharedOptions,
     unit: Literal["steps", "bytes"] = "steps",
     **syntaxes: OptionSyntax,
 ) -> Callable[[Callable[..., Output | Iterator[Output]]], Callable[..., None]]:
@@ -67,9 +67,9 @@ def verb(
     `Args` is a panel of the help. A parameter whose type is a dataclass stands for the parameters in its
     fields. If the function takes `**options`, the keyword-only parameters of the function that it `calls`
     are options too, with its docstring, except those `without` which it is called; an option that was left
-    out is not passed on. `syntaxes` are for parameters that are written in an unusual way. Every command
-    has `--json`, and a bar if it takes long; a `progress` parameter of one of the two functions counts its
-    steps, of this `unit`.
+    out is not passed on. `syntaxes` are for parameters that are written in an unusual way, and the docstring
+    of `words` describes what several commands have. Every command has `--json`, and a bar if it takes long; a
+    `progress` parameter of one of the two functions counts its steps, of this `unit`.
     """
 
     def decorate(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., None]:
@@ -77,7 +77,11 @@ def verb(
         own = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
         own.pop("progress", None)
         counted = any("progress" in inspect.signature(each).parameters for each in (function, calls) if each)
-        text, entries = read_docstring(function.__doc__ or "")
+        text, own_entries = read_docstring(function.__doc__ or "")
+        entries: dict[str, OptionHelp] = {}
+        for each in (SharedOptions, words):
+            entries |= read_docstring(each.__doc__ or "")[1]
+        entries |= own_entries
         groups = {name: _group_options(p.annotation) for name, p in own.items() if is_dataclass(p.annotation)}
         options = [
             option
@@ -98,12 +102,16 @@ def verb(
             used = (option for option in passed_on if texts[option.parameter.name] not in (None, [], False))
             return values | {option.argument: option.value(texts) for option in used}
 
+        def spell(name: str, value: object) -> str | None:
+            return named[name].text(value) if name in named else None
+
         @functools.wraps(function)
         def command(*, as_json: bool, **texts: Any) -> None:
             more = {"store": texts["store"]} if "store" in texts else {}
             code: int = Exit.OK
             try:
-                with spell_arguments(lambda name, value: named[name].text(value) if name in named else None):
+                place = texts.get("store", "the repository")
+                with explain_errors(place), spell_arguments(spell):
                     values = arguments(texts)
                     with progress_on_stderr(function.__name__, counted=counted, unit=unit) as progress:
                         printed = function(**values, **({"progress": progress} if counted else {}))
@@ -113,12 +121,7 @@ def verb(
             except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                shown: BaseException = error
-                if isinstance(error, icechunk.IcechunkError) and not isinstance(
-                    error, icechunk.ConflictError
-                ):
-                    shown = translate_error(error, texts.get("store", "the repository"))
-                code = print_error(shown, as_json=as_json)
+                code = print_error(error, as_json=as_json)
             if code:
                 raise typer.Exit(int(code))
 
@@ -175,7 +178,7 @@ def _option(p: inspect.Parameter, syntax: OptionSyntax | None, entries: Mapping[
     }
     described: Any = typer.Argument(**settings)
     if p.kind is p.KEYWORD_ONLY:
-        names: Any = filter(None, (f"--{name.replace('_', '-')}", entry.short or syntax.short))
+        names: Any = filter(None, (f"--{name.replace('_', '-')}", entry.short))
         described = typer.Option(*names, rich_help_panel=entry.panel, **(settings | {**syntax.limits}))
     kind: Any = syntax.kind
     annotation: Any = Annotated[kind, described]
@@ -208,7 +211,7 @@ def _options_of(
         if name in known or p.kind is not p.KEYWORD_ONLY or syntax is None:
             continue
         about = dict(entries)
-        if name in described and not syntax.help:
+        if name in described:
             words = without_python(described[name].help)
             about = {syntax.option or name: OptionHelp(None, None, None, words)} | about
         default = p.default if isinstance(p.default, str) and syntax.kind == str | None else None

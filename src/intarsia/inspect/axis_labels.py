@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zarr
 
 from intarsia.display import plain
 from intarsia.engine.reader import Reader
 from intarsia.extras import import_extra
 from intarsia.inspect.sample import FAILURES, split_nulls
-from intarsia.logical.hierarchy import is_any_array, open_node
+from intarsia.interop.node_copies import open_source
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.opening import reader
 
 LONGEST = 80
 """The most characters of a label."""
@@ -29,12 +29,10 @@ def open_any_array(store: Any, path: str) -> Reader | LogicalArray:
     >>> type(open_any_array(store, "a")).__name__
     'LogicalArray'
     """
-    node = open_node(store, path)
-    if not is_any_array(node):
+    node = open_source(store, path)
+    if isinstance(node, zarr.Group):
         raise FileNotFoundError(f"{path or '/'} is a group")
-    array = reader(node)
-    assert not isinstance(array, dict)
-    return array
+    return node
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +78,8 @@ class AxisLabels:
 
     def at(self, places: Sequence[int]) -> list[str]:
         """Labels for positions on the axis."""
-        if not len(places):
-            return []
-        first, last = min(places), max(places)
-        step = max(1, np.gcd.reduce(np.array(places) - first)) if len(places) > 1 else 1
-        values = self.coordinate[first : last + 1 : int(step)]
-        return texts_of(values[(np.array(places) - first) // step], dict(self.coordinate.attrs))
+        values = self.coordinate.oindex[np.array(places, dtype=np.int64)]
+        return texts_of(values, dict(self.coordinate.attrs))
 
 
 def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -13,14 +12,15 @@ import zarr
 from icechunk import IcechunkStore
 from zarr.storage import LocalStore
 
-from intarsia._compat import sync
+from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.logical.hierarchy import joined_path
 from intarsia.logical.member_metadata import MemberMetadata
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.region_table import Ints
 
-AT_ONCE = 256
-"""The number of sizes requested together."""
+AT_ONCE = 16
+"""The number of members that are measured together, and of sizes that are requested for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,26 +70,19 @@ def measure_chunks(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> tup
     >>> measure_chunks(array.group, metadata)[0].nbytes.tolist()
     [2, 2]
     """
-    return tuple(sync(_measure_all(group, metadata)))
+    return tuple(sync(concurrent_map([(group, member) for member in metadata], _measure, AT_ONCE)))
 
 
-async def _measure_all(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> list[ChunkSizes]:
-    limit = asyncio.Semaphore(AT_ONCE)
-    prefix = f"{group.path}/" if group.path else ""
+async def _measure(group: zarr.Group, member: MemberMetadata) -> ChunkSizes:
     store: Any = group.store
-
-    async def one(member: MemberMetadata) -> ChunkSizes:
-        if member.problem:
-            return _sorted_chunks([], len(member.grain))
-        path = prefix + member.name
-        if isinstance(store, IcechunkStore):
-            async with limit:
-                return await asyncio.to_thread(_from_icechunk, store, path, len(member.grain))
-        if isinstance(store, LocalStore):
-            return await asyncio.to_thread(_from_files, os.fspath(store.root), path, member)
-        return await _from_sizes(store, path, member, limit)
-
-    return await asyncio.gather(*(one(member) for member in metadata))
+    path = joined_path(group.path, member.name)
+    if member.problem:
+        return _sorted_chunks([], len(member.grain))
+    if isinstance(store, IcechunkStore):
+        return await asyncio.to_thread(_from_icechunk, store, path, len(member.grain))
+    if isinstance(store, LocalStore):
+        return await asyncio.to_thread(_from_files, os.fspath(store.root), path, member)
+    return await _from_sizes(store, path, member)
 
 
 def _grid(member: MemberMetadata) -> tuple[int, ...]:
@@ -121,18 +114,17 @@ def _from_files(root: str, path: str, member: MemberMetadata) -> ChunkSizes:
     return _sorted_chunks(sizes, len(member.grain))
 
 
-async def _from_sizes(store: Any, path: str, member: MemberMetadata, limit: asyncio.Semaphore) -> ChunkSizes:
+async def _from_sizes(store: Any, path: str, member: MemberMetadata) -> ChunkSizes:
     async def size(index: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
-        async with limit:
-            try:
-                return index, await store.getsize(f"{path}/{member.key_encoding.encode_chunk_key(index)}")
-            except FileNotFoundError:
-                return None
+        try:
+            return index, await store.getsize(f"{path}/{member.key_encoding.encode_chunk_key(index)}")
+        except FileNotFoundError:
+            return None
 
     if store.supports_listing:
         keys = [member.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
         indices: Iterable[tuple[int, ...]] = [index for index in keys if index is not None]
     else:
-        indices = product(*(range(n) for n in _grid(member)))
-    sizes = await asyncio.gather(*(size(index) for index in indices))
+        indices = np.ndindex(_grid(member))
+    sizes = await concurrent_map(((index,) for index in indices), size, AT_ONCE)
     return _sorted_chunks([item for item in sizes if item is not None], len(member.grain))

@@ -3,7 +3,7 @@
 People with colour-blindness can tell the colours apart, on light and dark backgrounds; letters help.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,9 +22,6 @@ COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#9
 
 LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
-PHONE_WIDTH = 248.0
-"""The width of a plane that a phone shows without sideways scrolling, with letters as large as the text."""
-
 FLATTEST, NARROWEST = 56.0, 120.0
 """A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
 
@@ -104,20 +101,15 @@ def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
     return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
 
 
-def panes(
-    shape: tuple[int, ...], axes: tuple[int, ...] | None = None, max_width: float = PLANE_WIDTH
-) -> list[Pane]:
-    """The plane of two axes, by default the two longest, and a strip for every other axis.
-
-    None of them is wider than `max_width`.
-    """
+def panes(shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> list[Pane]:
+    """The plane of two axes, by default the two longest, and a strip for every other axis."""
     axes = plane_axes(shape) if axes is None else axes
     result = []
     y = TOP
     if len(axes) == 2:
         rows, columns = shape[axes[0]], shape[axes[1]]
-        scale = min(max_width / columns, PLANE_HEIGHT / rows)
-        width = min(max_width, max(NARROWEST, columns * scale))
+        scale = min(PLANE_WIDTH / columns, PLANE_HEIGHT / rows)
+        width = min(PLANE_WIDTH, max(NARROWEST, columns * scale))
         height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
         result.append(Pane(LEFT, y, width, height, axes, shape))
         y += height + 46
@@ -127,13 +119,14 @@ def panes(
     else:
         return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
     for axis in strips:
-        result.append(Pane(LEFT, y, max_width, STRIP_HEIGHT, (axis,), shape))
+        result.append(Pane(LEFT, y, PLANE_WIDTH, STRIP_HEIGHT, (axis,), shape))
         y += STRIP_HEIGHT + 40
     return result
 
 
-def svg(width: float, height: float, about: str, parts: Iterable[str]) -> str:
+def svg(height: float, about: str, parts: Iterable[str]) -> str:
     """One `<svg>` element; `about` says what it shows to people who cannot see it."""
+    width = LEFT + PLANE_WIDTH + RIGHT
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" class="intarsia" aria-label="{markup(about)}" '
@@ -153,18 +146,6 @@ def frame(pane: Pane, title: str = "") -> str:
     return rect(pane.x, pane.y, pane.width, pane.height, "var(--hole,#eef1f4)", line, title)
 
 
-def for_both_sizes(draw: Callable[[float], str], longest: int | None = None) -> str:
-    """A drawing for desktops and one for phones; the style sheet shows one of them.
-
-    If style sheets are ignored, only the first is shown. If it is longer than `longest`, there is no other.
-    """
-    desk = draw(PLANE_WIDTH)
-    if longest is not None and len(desk) > longest:
-        return desk
-    phone = draw(PHONE_WIDTH)
-    return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
-
-
 def soft(content: str) -> str:
     """A remark, in markup."""
     return f'<p class="soft">{content}</p>'
@@ -175,11 +156,16 @@ def details(summary: str, content: str, kind: str = "") -> str:
     return f"<details{kind}><summary>{markup(summary)}</summary>{content}</details>"
 
 
+def wide(picture: str) -> str:
+    """A picture that narrow screens scroll sideways, so that its letters stay legible."""
+    return f'<div class="wide">{picture}</div>'
+
+
 def explorable(picture: str, about: str) -> str:
     """A picture on the page that names the piece under the pointer, or reached with the arrow keys."""
     return (
         f'<div class="map intarsia" tabindex="0" role="group" '
-        f'aria-label="{markup(about)}; arrow keys go from one to the next">{picture}'
+        f'aria-label="{markup(about)}; arrow keys go from one to the next">{wide(picture)}'
         '<p class="readout" aria-live="polite"></p></div>'
     )
 
@@ -440,19 +426,6 @@ def bin_boxes(
     for i, j in np.argwhere(counts).tolist():
         start, stop = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
         yield start[missing:], stop[missing:], int(counts[i, j]), sums[:, i, j]
-
-
-def bin_plane(
-    shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
-    """`bin_boxes` on the plane of values, in at most so many rows and columns. It sums amounts, of which
-    every part of a box has its share."""
-    axes = list(plane_axes(shape))
-    low, high = start[:, axes], stop[:, axes]
-    area = np.prod(high - low, axis=1, dtype=np.float64)
-    limits = zip(axes, most[2 - len(axes) :], strict=True)
-    edges = [edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
-    return bin_boxes(edges, low, high, [amount / area for amount in amounts])
 
 
 def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:

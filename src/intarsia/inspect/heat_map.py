@@ -84,7 +84,12 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     if survey.chunks is None or not prod(shape) or not len(survey):
         return []
     start, stop, raw, stored = _boxes(survey)
-    cells = drawing.bin_plane(shape, start, stop, [raw, stored], (HEAT_ROWS, HEAT_COLUMNS))
+    axes = list(drawing.plane_axes(shape))
+    low, high = start[:, axes], stop[:, axes]
+    limits = zip(axes, (HEAT_ROWS, HEAT_COLUMNS)[2 - len(axes) :], strict=True)
+    edges = [drawing.edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
+    area = np.prod(high - low, axis=1, dtype=np.float64)  # every part of a chunk has its share of the bytes
+    cells = drawing.bin_boxes(edges, low, high, [raw / area, stored / area])
     return [HeatCell(a, b, float(sums[0]), float(sums[1]), count) for a, b, count, sums in cells]
 
 
@@ -97,9 +102,9 @@ def heat_colour(ratio: float) -> int:
     return sum(ratio >= edge for edge in HEAT_EDGES)
 
 
-def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.PLANE_WIDTH) -> str:
+def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
     """The heat map as one `<svg>` element."""
-    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
+    pane = drawing.panes(survey.manifest.shape)[0]
     parts = [drawing.frame(pane)]
     for cell in cells:
         colour = HEAT[heat_colour(cell.ratio)]
@@ -113,8 +118,7 @@ def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}"
-    width, height = drawing.LEFT + max_width + drawing.RIGHT, pane.y + pane.height + 36
-    return drawing.svg(width, height, about, parts)
+    return drawing.svg(pane.y + pane.height + 36, about, parts)
 
 
 def heat_scale() -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,17 +34,13 @@ from intarsia.display import (
 from intarsia.inspect.drawing import (
     COLOURS,
     LEFT,
-    RIGHT,
+    PLANE_WIDTH,
     Cell,
     Pane,
-    Rectangle,
     asset,
-    bin_plane,
     details,
     draw_axes,
     explorable,
-    for_both_sizes,
-    panes,
     project,
     rect,
     shade,
@@ -215,7 +210,7 @@ def _timeline(report: ArrayReport) -> str:
         hidden = "" if i == count else " hidden"
         moments.append(f'<div class="moment" data-label="{label}"{hidden}>{_moment(moment)}</div>')
     heading = "Regions over time" if count > 1 else "Regions"
-    replicas = f"<h3>Replicas</h3>{layers_html(report.replicas, _map)}" if report.replicas else ""
+    replicas = f"<h3>Replicas</h3>{layers_html(report.replicas)}" if report.replicas else ""
     return f'<h3>{heading}</h3><div class="timeline">{controls}{left_out}{"".join(moments)}</div>{replicas}'
 
 
@@ -227,15 +222,11 @@ def _moment(moment: ArrayVersion) -> str:
         [
             soft(f"Snapshot <code>{markup(entry.snapshot_id)}</code>") if entry else "",
             f"<ul>{changes}</ul>" if changes else "",
-            explorable(_map(survey), "Map of the regions"),
+            explorable(draw_map(survey, standalone=False), "Map of the regions"),
             legend_table(survey),
             regions if len(survey) else "",
         ]
     )
-
-
-def _map(survey: Survey) -> str:
-    return for_both_sizes(partial(draw_map, survey, standalone=False))
 
 
 def _heat(survey: Survey) -> str:
@@ -246,13 +237,12 @@ def _heat(survey: Survey) -> str:
         f'<li><span style="background:{colour}"></span>{markup(meaning)}</li>'
         for colour, meaning in heat_scale()
     )
-    picture = for_both_sizes(partial(draw_heat, survey, cells))
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
             '<p class="soft">Size in memory divided by stored size. Where there are many chunks, or '
             "chunks behind others, several share a cell.</p>",
-            explorable(picture, "Ratio per chunk"),
+            explorable(draw_heat(survey, cells), "Ratio per chunk"),
             f'<ul class="scale">{scale}</ul>',
         ]
     )
@@ -271,16 +261,8 @@ def _check(report: ArrayReport) -> str:
     )
 
 
-EDGED = ' class="region" stroke="var(--page)" stroke-width=".5"'
-"""The attributes of a piece that the page names under the pointer."""
-
-MASK_ROWS, MASK_COLUMNS = 40, 64
-MASK_WIDTH = 360.0
 MAX_MASKED, MAX_SLOTTED = 20, 50
 """A page shows this many members with a conditional codec, and this many with slots."""
-
-type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
-"""The bitmasks over a member's chunk grid, masked where nothing is stored."""
 
 
 def mask_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[str]:
@@ -296,42 +278,18 @@ def mask_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[
     return sections
 
 
-def _masks(member: str, nested: Sequence[str], masks: Masks) -> str:
+def _masks(member: str, nested: Sequence[str], masks: np.ma.MaskedArray[Any, np.dtype[Any]]) -> str:
     """The section about the bitmasks of one member; `nested` are the codecs, bit 0 first."""
     stored, numbers = np.unique(masks.compressed(), return_counts=True)
     counts = sorted(zip(stored.tolist(), numbers.tolist(), strict=True), key=lambda item: -item[1])
-    title, total = f"<h3>Conditional codecs of <code>{markup(member)}</code></h3>", int(numbers.sum())
-    if not total:
-        return f"{title}<p>Nothing is stored yet.</p>"
-    kinds, rows = [], []
-    for i, (mask, number) in enumerate(counts):
+    rows = []
+    for mask, number in counts:
         words = " + ".join(name for bit, name in enumerate(nested) if mask >> bit & 1) or "none"
-        kinds.append((mask, COLOURS[min(i, len(COLOURS) - 1)], words))
-        bits = f"{mask:0{len(nested)}b}"
-        rows.append((swatch(*kinds[-1][1:]), bits, f"{number:,}", percent_text(number / total)))
-    return "".join(
-        [
-            title,
-            '<p class="soft">Which nested codecs each stored chunk went through; where several chunks '
-            "share a cell, the most frequent answer.</p>",
-            _draw_masks(member, masks, kinds),
-            table_html(("Applied", "Mask", "Chunks stored", "Share"), rows, kind="masks"),
-        ]
-    )
-
-
-def _draw_masks(member: str, masks: Masks, kinds: Sequence[tuple[int, str, str]]) -> str:
-    """The chunks, each cell in the colour of the mask that most of its chunks have."""
-    shape, index = masks.shape, np.argwhere(~np.ma.getmaskarray(masks))
-    having = [masks.compressed() == mask for mask, _, _ in kinds]
-    pane = panes(shape, max_width=MASK_WIDTH)[0]
-    parts = []
-    for start, stop, _, sums in bin_plane(shape, index, index + 1, having, (MASK_ROWS, MASK_COLUMNS)):
-        _, colour, words = kinds[int(sums.argmax())]
-        parts.append(rect(*pane.box(Rectangle(start, stop)), colour, EDGED, markup(words)))
-    about = f"Grid of the chunks of {member}, coloured by the codecs that were applied"
-    picture = svg(LEFT + pane.width + RIGHT, pane.y + pane.height + 8, about, parts)
-    return explorable(picture, "Masks per chunk")
+        rows.append((words, f"{mask:0{len(nested)}b}", f"{number:,}", percent_text(number / numbers.sum())))
+    table = table_html(("Applied", "Mask", "Chunks stored", "Share"), rows, kind="masks")
+    about = soft("Which nested codecs each stored chunk went through.") + table
+    title = f"<h3>Conditional codecs of <code>{markup(member)}</code></h3>"
+    return title + (about if rows else "<p>Nothing is stored yet.</p>")
 
 
 def slot_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[str]:
@@ -344,20 +302,20 @@ def slot_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[
 
 
 def _slots(member: str, stats: SlotStats) -> str:
-    share = stats.slots_used / stats.slots
-    parts = [rect(0, 0, 320, 14, "var(--hole)"), rect(0, 0, 320 * share, 14, COLOURS[0])]
-    bar = svg(320, 14, f"{percent_text(share)} of the slots are used", parts)
+    used = percent_text(stats.slots_used / stats.slots)
     rows = [
-        ("Slots used", f"{stats.slots_used:,} of {stats.slots:,}"),
+        ("Slots used", f"{stats.slots_used:,} of {stats.slots:,} ({used})"),
         ("Shards with slots", f"{stats.slotted:,} of {stats.shards:,}"),
         ("Stored", size_text(stats.bytes_stored)),
         ("On disk", size_text(stats.bytes_on_disk)),
         ("Freed by compaction", size_text(stats.bytes_freed)),
     ]
-    table = table_html(("", ""), rows, kind="slots")
     hint = soft(f"intarsia compact makes {count_text(stats.slotted, 'shard')} plain.")
-    return f"<h3>Slots of <code>{markup(member)}</code></h3>{bar}{table}{hint}"
+    return f"<h3>Slots of <code>{markup(member)}</code></h3>{table_html(('', ''), rows, kind='slots')}{hint}"
 
+
+EDGED = ' class="region" stroke="var(--page)" stroke-width=".5"'
+"""The attributes of a piece that the page names under the pointer."""
 
 MAX_CELLS = 160
 """The most cells of one variable: longer series are combined."""
@@ -367,6 +325,9 @@ MAX_ENTRIES = 12
 
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
 """The height of a bar; the space between two, above all, and for the names on the left."""
+
+BARS_WIDTH = LEFT + PLANE_WIDTH - NAMES
+"""The bars end where the maps do, whose labels need less space."""
 
 
 def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> str:
@@ -384,37 +345,35 @@ def _encodings_section(path: str, dim: str, surveys: Mapping[str, Survey]) -> st
     rank, like = {each: i for i, each in enumerate(labels)}, [places[each] for each in labels]
     fills = [shade(COLOURS[place], like[:i].count(place)) for i, place in enumerate(like)]
 
-    def draw(plane: float) -> str:
-        bars_width = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
-        parts: list[str] = []
-        every: list[Cell] = []
-        for i, (name, survey) in enumerate(surveys.items()):
-            shape = survey.manifest.shape
-            axes = ((survey.manifest.dimension_names or ()).index(dim),)
-            pane = Pane(NAMES, TOP + i * (BAR + GAP), bars_width, BAR, axes, shape)
-            group = np.array([rank[encoding] for encoding in words[name]])
-            seen = replace(survey, group=group, labels=tuple(labels))
-            cells = project(shape, seen.start, seen.stop, seen.group, axes, MAX_CELLS)
-            parts.append(svg_text(NAMES - 8, pane.y + BAR - 5, name, "ink", "end", longest=20))
-            for cell in cells:
-                title = markup("\n".join([name, *hover_lines(seen, cell, axes)]), 1000)
-                for encoding, part in share_boxes(pane.box(cell), cell.shares, layered=True):
-                    parts.append(rect(*part, fills[encoding], EDGED, title))
-            every += cells
-        parts += draw_axes(survey, pane, every)
-        about = f"Encodings along {dim}, one bar for each of {count_text(len(surveys), 'variable')}"
-        return svg(NAMES + bars_width + RIGHT, pane.y + BAR + 36, about, parts)
+    parts: list[str] = []
+    every: list[Cell] = []
+    for i, (name, survey) in enumerate(surveys.items()):
+        shape = survey.manifest.shape
+        axes = ((survey.manifest.dimension_names or ()).index(dim),)
+        pane = Pane(NAMES, TOP + i * (BAR + GAP), BARS_WIDTH, BAR, axes, shape)
+        group = np.array([rank[encoding] for encoding in words[name]])
+        seen = replace(survey, group=group, labels=tuple(labels))
+        cells = project(shape, seen.start, seen.stop, seen.group, axes, MAX_CELLS)
+        parts.append(svg_text(NAMES - 8, pane.y + BAR - 5, name, "ink", "end", longest=20))
+        for cell in cells:
+            title = markup("\n".join([name, *hover_lines(seen, cell, axes)]), 1000)
+            for kind, part in share_boxes(pane.box(cell), cell.shares, layered=True):
+                parts.append(rect(*part, fills[kind], EDGED, title))
+        every += cells
+    parts += draw_axes(survey, pane, every)
+    about = f"Encodings along {dim}, one bar for each of {count_text(len(surveys), 'variable')}"
+    picture = svg(pane.y + BAR + 36, about, parts)
 
     legend = [(swatch(fill, each), f"{counts[each]:,}") for fill, each in zip(fills, labels, strict=True)]
     left = sum(counts[encoding] for encoding in labels[MAX_ENTRIES:])
     others = [(f"{len(labels) - MAX_ENTRIES} others", f"{left:,}")] if left else []
-    title = f" of <code>{markup(path)}</code>" if path else ""
+    of = f" of <code>{markup(path)}</code>" if path else ""
     return "".join(
         [
-            f'<section class="encodings"><h2>Encodings{title}</h2>',
+            f'<section class="encodings"><h2>Encodings{of}</h2>',
             '<p class="soft">Where the encoding of the files changes. Where several files lie in one '
             "place, each has its share of the bar.</p>",
-            explorable(for_both_sizes(draw), "Encodings by variable"),
+            explorable(picture, "Encodings by variable"),
             table_html(("Encoding", "Regions"), [*legend[:MAX_ENTRIES], *others], kind="encodings"),
             "</section>",
         ]

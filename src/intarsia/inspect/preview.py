@@ -1,4 +1,4 @@
-"""A small picture of an array's values, drawn like the map of its regions and beside it; colour maps; PNG.
+"""A small picture of an array's values, drawn like the map of its regions and beside it; as PNG.
 
 It looks at a bounded number of elements, in a bounded number of chunks.
 """
@@ -7,7 +7,6 @@ import base64
 import struct
 import zlib
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,7 +22,6 @@ from intarsia.logical.logical_array import LogicalArray
 COLUMNS, ROWS = 240, 150
 """The most pixels of the picture: on a page with twenty arrays, that is a few hundred kilobytes."""
 
-MAP = "viridis"
 DAMAGED_COLOUR = (179, 38, 30, 255)
 HOLE_COLOUR = (128, 128, 128, 48)
 NOTHING = (0, 0, 0, 0)
@@ -48,7 +46,7 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
 
 
 def preview_html(array: LogicalArray, survey: Survey) -> str:
-    """The picture with its caption, also in a size for phones; empty if there are no elements.
+    """The picture with its caption; empty if there are no elements.
 
     It lies in the middle of all axes that are not drawn.
 
@@ -78,14 +76,14 @@ def preview_html(array: LogicalArray, survey: Survey) -> str:
     if damaged.any():
         notes.append("red: cannot be read")
     if axes:
-        picture = drawing.for_both_sizes(partial(_draw, survey, seen, len(axes) == 2))
+        picture = drawing.wide(_draw(survey, seen, len(axes) == 2))
     else:
         picture = f"<p><strong>{markup(texts_of(array[...], dict(array.attrs))[0])}</strong></p>"
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 
-def _draw(survey: Survey, seen: Sample, is_plane: bool, max_width: float) -> str:
-    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
+def _draw(survey: Survey, seen: Sample, is_plane: bool) -> str:
+    pane = drawing.panes(survey.manifest.shape)[0]
     low, high = seen.limits()
     if is_plane:
         picture = _image(pane.x, pane.y, pane.width, pane.height, coloured(seen, low, high))
@@ -98,7 +96,7 @@ def _draw(survey: Survey, seen: Sample, is_plane: bool, max_width: float) -> str
         parts += _bar(pane, bottom, low, high)
         bottom += 30
     about = f"Values of an array of shape {survey.manifest.shape}, from {low:.6g} to {high:.6g}"
-    return drawing.svg(drawing.LEFT + max_width + drawing.RIGHT, bottom, about, parts)
+    return drawing.svg(bottom, about, parts)
 
 
 def _image(x: float, y: float, width: float, height: float, pixels: Colours) -> str:
@@ -116,7 +114,7 @@ def coloured(sample: Sample, low: float, high: float) -> Any:
     >>> coloured(Sample(values, status), 0, 1)[0, :, :3].tolist()
     [[68, 1, 84], [253, 231, 37], [179, 38, 30]]
     """
-    table = _opaque(colour_table(MAP))
+    table = colour_table()
     finite = np.isfinite(sample.values)
     places = np.where(finite, sample.values - low, 0) / ((high - low) or 1) * 255
     pixels = table[np.clip(places, 0, 255).astype(np.intp)]
@@ -148,50 +146,30 @@ def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
     """Which colour means which value."""
     left = pane.x + 60
     return [
-        _image(left, y, BAR_WIDTH, BAR_HEIGHT, _opaque(colour_table(MAP))[None]),
+        _image(left, y, BAR_WIDTH, BAR_HEIGHT, colour_table()[None]),
         drawing.svg_text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
         drawing.svg_text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
     ]
 
 
-COLOUR_MAPS = {
-    "viridis": (
-        "#440154 #481467 #482576 #453781 #404688 #39558c #33638d #2d718e #287d8e #238a8d #1f968b #20a386 "
-        "#29af7f #3dbc74 #56c667 #75d054 #95d840 #bade28 #dde318 #fde725"
-    ),
-    "magma": (
-        "#000004 #0c0926 #221150 #400f74 #5f187f #7b2382 #982d80 #b73779 #d3436e #eb5760 #f8765c #fd9a6a "
-        "#febb81 #fddc9e #fcfdbf"
-    ),
-    "cividis": "#00224e #123570 #3b496c #575d6d #707173 #8a8678 #a59c74 #c3b369 #e1cc55 #fee838",
-    "blue and red": (
-        "#053061 #2166ac #4393c3 #92c5de #d1e5f0 #f7f7f7 #fddbc7 #f4a582 #d6604d #b2182b #67001f"
-    ),
-    "turbo": (
-        "#30123b #4145ab #4675ed #39a2fc #1bcfd4 #24eca6 #61fc6c #a4fc3b #d1e834 #f3c63a #fe9b2d #f36315 "
-        "#d93806 #b11901 #7a0402"
-    ),
-    "wood": "#1f120b #4a2c1a #7b4a27 #aa713a #cf9d62 #e9c99a #fbf1de",
-    "grey": "#101010 #f4f4f4",
-}
-"""Colours from the lowest to the highest value, by name; linear in between."""
+VIRIDIS = (
+    "#440154 #481467 #482576 #453781 #404688 #39558c #33638d #2d718e #287d8e #238a8d #1f968b #20a386 "
+    "#29af7f #3dbc74 #56c667 #75d054 #95d840 #bade28 #dde318 #fde725"
+)
+"""Colours from the lowest to the highest value, linear in between; the viewer's page has them too."""
 
 
-def colour_table(name: str) -> Colours:
-    """A colour map as red, green and blue, in 256 steps.
+def colour_table() -> Colours:
+    """The colours of values as red, green, blue and opacity, in 256 steps.
 
-    >>> colour_table("grey")[[0, -1]].tolist()
-    [[16, 16, 16], [244, 244, 244]]
+    >>> colour_table()[[0, -1]].tolist()
+    [[68, 1, 84, 255], [253, 231, 37, 255]]
     """
-    anchors = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOUR_MAPS[name].split()])
+    anchors = np.array([list(bytes.fromhex(colour[1:] + "ff")) for colour in VIRIDIS.split()])
     places = np.linspace(0, len(anchors) - 1, 256)
-    channels = [np.interp(places, np.arange(len(anchors)), anchors[:, i]) for i in range(3)]
+    channels = [np.interp(places, np.arange(len(anchors)), channel) for channel in anchors.T]
     table: Colours = np.stack(channels, axis=1).round().astype(np.uint8)
     return table
-
-
-def _opaque(colours: Colours) -> Colours:
-    return np.concatenate([colours, np.full((len(colours), 1), 255, np.uint8)], axis=1)
 
 
 def png(pixels: Colours) -> bytes:

@@ -3,8 +3,7 @@
 A notebook shows it with its legend and the table of regions.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 
 from intarsia.display import (
@@ -17,7 +16,6 @@ from intarsia.display import (
     ratio_text,
     size_text,
     table_html,
-    wrapped,
 )
 from intarsia.engine.stored_array import expect_array
 from intarsia.inspect import drawing
@@ -38,15 +36,9 @@ MAX_PLANE_CELLS = 240
 MAX_STRIP_CELLS = 160
 """The two limits keep the map of any array below 100 kB."""
 
-MAX_FOR_TWO_MAPS = 50_000
-"""The number of characters above which notebook output holds no second map for phones."""
-
 LINE = 18.0
 LETTER_WIDTH = 7.0
 """The width of a letter in a block, slightly above average, so that names stay inside."""
-
-SMALL_LETTER_WIDTH = 5.7
-"""The width of a letter in a note below a map."""
 
 MIXED = "A block of several colours: each pipeline has its share of what lies there."
 
@@ -92,19 +84,19 @@ def notebook_html(array: LogicalArray) -> str:
             f'<div class="intarsia">{drawing.style()}{STYLE}',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
-            drawing.for_both_sizes(partial(draw_map, now, standalone=False), MAX_FOR_TWO_MAPS),
+            drawing.wide(draw_map(now, standalone=False)),
             legend_table(now),
             preview_html(array, now) if array.config.preview else "",
             drawing.soft(f"{UNMEASURED}.") if now.stored is None else "",
             drawing.details(count_text(len(now), "region"), region_table(now)),
-            layers_html(layers[1:], partial(draw_map, standalone=False)),
+            layers_html(layers[1:]),
             drawing.details("Info", table_html(("", ""), array.info.fields)),
             "</div>",
         ]
     )
 
 
-def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
+def layers_html(replicas: Sequence[Survey]) -> str:
     """The maps and tables of replicas, with one section to unfold per layer."""
     parts = []
     for seen in replicas:
@@ -112,7 +104,7 @@ def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> st
         chunks = ", ".join(dict.fromkeys(str(fact.chunks) for fact in seen.facts))
         stored = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
         head = f"Layer {layer}: {count_text(len(seen), 'replica')} in chunks of {chunks}, {stored}"
-        content = draw(seen) + legend_table(seen) + region_table(seen)
+        content = drawing.wide(draw_map(seen, standalone=False)) + legend_table(seen) + region_table(seen)
         parts.append(drawing.details(head, content, ' class="layer"'))
     return "".join(parts)
 
@@ -137,14 +129,14 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     ]
 
 
-def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalone: bool = True) -> str:
+def draw_map(survey: Survey, *, standalone: bool = True) -> str:
     """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
     shape = survey.manifest.shape
     parts: list[str] = []
     bottom, is_mixed = drawing.TOP, False
     if prod(shape):
         axes = drawing.map_axes(shape, survey.start, survey.stop)
-        for pane in drawing.panes(shape, axes, max_width):
+        for pane in drawing.panes(shape, axes):
             strips = max(1, len(shape) - 2)
             most = MAX_PLANE_CELLS if len(pane.axes) == 2 else max(8, MAX_STRIP_CELLS // strips)
             cells = drawing.project(shape, survey.start, survey.stop, survey.group, pane.axes, most)
@@ -158,16 +150,14 @@ def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalo
         parts.append(drawing.svg_text(0, bottom + LINE, empty, "soft"))
         bottom += 2 * LINE
     if is_mixed:
-        for words in wrapped(MIXED, int(max_width / SMALL_LETTER_WIDTH)):
-            parts.append(drawing.svg_text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
-            bottom += LINE
+        parts.append(drawing.svg_text(drawing.LEFT, bottom + 4, MIXED, "soft", size=11, longest=120))
+        bottom += LINE
     if standalone:
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
-    width = drawing.LEFT + max_width + drawing.RIGHT
     style = drawing.style() if standalone else ""
     about = _description(survey)
-    return drawing.svg(width, bottom, about, [style, f"<desc>{markup(about)}</desc>", *parts])
+    return drawing.svg(bottom, about, [style, f"<desc>{markup(about)}</desc>", *parts])
 
 
 def _description(survey: Survey) -> str:

@@ -16,7 +16,6 @@ import zarr
 from zarr.storage import LocalStore
 
 from intarsia.codecs import CodecLike
-from intarsia.codecs.base import codec_list
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
@@ -93,8 +92,7 @@ def serve(
     resolved = resolve_store(
         store.group if isinstance(store, LogicalArray) else store, Version(branch, tag, snapshot_id, as_of)
     )
-    listed = None if codecs is None else codec_list(codecs)
-    view = view_store(resolved.store, path, listed, chunks, consolidated=True)
+    view = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     place = view.place
     check_access(place.store, _members(place.store, place.path))  # refused at once, and not to every client
     directory = place.store.root if isinstance(place.store, LocalStore) else None

@@ -37,7 +37,6 @@ from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
 from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.sample import FAILURES, Span, sample
 from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
@@ -182,7 +181,6 @@ class Viewer:
             "title": plain(self.title),
             "arrays": list(islice(self._walk(self._store_at(query.at)), MAX_ARRAYS)),
             "snapshot": self.snapshot_id,
-            "maps": {name: colours.split() for name, colours in COLOUR_MAPS.items()},
             "colours": list(COLOURS),
             "letters": LETTERS,
         }
@@ -273,7 +271,7 @@ class Viewer:
             if region is None:
                 return answer | {"value": f"{plain(array.fill_value, 80)} (fill value)"}
             answer["region"] = {
-                "bounds": [list(pair) for pair in region.bounds],
+                "bounds": region.bounds,
                 "member": plain(region.name, 80),
                 "packing": None if region.packing is None else plain(region.packing, 200),
                 "view": None if region.view is None else plain(region.view, 200),
@@ -287,9 +285,7 @@ class Viewer:
         else:
             member = array.zarr_array
         answer["codecs"] = plain(short_codecs(member), 200)
-        answer["chunks"] = (
-            list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
-        )
+        answer["chunks"] = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
         answer["chunk"] = self._chunk(query.at, member, place)
         try:
             answer["value"] = texts_of(array[point], dict(array.attrs))[0]
@@ -383,10 +379,7 @@ class Viewer:
                     "message": plain(entry.message, 200),
                     "when": f"{entry.written_at:%Y-%m-%d %H:%M} UTC",
                     "lines": [plain(line, 200) for line in change.lines()],
-                    "boxes": [
-                        [region.kind, [list(pair) for pair in region.bounds]]
-                        for region in change.regions[:MAX_CHANGES]
-                    ],
+                    "boxes": [(region.kind, region.bounds) for region in change.regions[:MAX_CHANGES]],
                 }
             )
         return {"versions": versions}

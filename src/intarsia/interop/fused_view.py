@@ -24,7 +24,7 @@ from zarr.storage import StorePath
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
-from intarsia.codecs.base import in_thread_for, parse_codec
+from intarsia.codecs.base import codec_list, in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
@@ -106,7 +106,7 @@ def view_store(
     version: Version = LATEST,
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
-    parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
+    parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codec_list(codecs))
     resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
     with explain_errors(resolved.repo):
         node = open_node(resolved.store, path.strip("/"))
@@ -218,8 +218,8 @@ class ViewStore(Store):
         return await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a value; chunks of logical arrays are not read for that."""
-        return await in_thread_for("views", self._exists, key)
+        """Whether there is a value."""
+        return await self.get(key, default_buffer_prototype()) is not None
 
     async def list(self) -> AsyncIterator[str]:
         """Every key."""
@@ -293,13 +293,6 @@ class ViewStore(Store):
             value = self._group_metadata(path, name)
         return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
 
-    def _exists(self, key: str) -> bool:
-        path, node = self._owner(key)
-        name = key[len(_below(path)) :]
-        if isinstance(node, ArrayView) and name != METADATA:
-            return node.box_of(name) is not None
-        return self._get(key, default_buffer_prototype(), None) is not None
-
     def _in_plain_array(
         self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
@@ -329,13 +322,11 @@ class ViewStore(Store):
         document = json.loads(stored)
         document.pop(CONSOLIDATED, None)
         if everything:
-            below = [_below(node, METADATA) for node, _ in self._nodes_below("") if node]
-            values = {key: self._get(key, default_buffer_prototype(), None) for key in below}
-            nodes = {
-                key.removesuffix(f"/{METADATA}"): json.loads(value.to_bytes())
-                for key, value in values.items()
-                if value is not None
-            }
+            nodes = {}
+            for node, _ in self._nodes_below(""):
+                value = self._get(_below(node, METADATA), default_buffer_prototype(), None) if node else None
+                if value is not None:
+                    nodes[node] = json.loads(value.to_bytes())
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
 

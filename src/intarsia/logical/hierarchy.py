@@ -27,6 +27,7 @@ from intarsia.errors import (
     MissingArrayError,
     NotLogicalArrayError,
     ReadOnlyError,
+    advice,
 )
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.parallel import check_store
@@ -130,7 +131,9 @@ def why_missing(store: Any, error: Exception) -> str:
     name = os.fspath(store)
     if os.path.isfile(store) and zipfile.is_zipfile(store):
         return f": {name} is a zip file.\n  Open it with zarr: zarr.storage.ZipStore({name!r}, mode='r')"
-    return f": {name} is a {'file' if os.path.isfile(store) else 'directory'}, not a store"
+    what = "file" if os.path.isfile(store) else "directory"
+    how = advice("intarsia.ingest(files, store)", "intarsia ingest")
+    return f": {name} is a {what}, not a store.\n  To open files as arrays: {how}"
 
 
 def is_plain_zarr(path: str | os.PathLike[str]) -> bool:

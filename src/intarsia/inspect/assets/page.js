@@ -24,8 +24,7 @@
 
   // A map tells about the piece under the pointer, or the one that the arrow keys are on.
   for (const map of document.querySelectorAll(".map")) {
-    // There is a drawing for desks and one for phones: only what is shown can be pointed at.
-    const shown = () => [...map.querySelectorAll(".region")].filter((piece) => piece.getClientRects().length);
+    const pieces = [...map.querySelectorAll(".region")];
     const readout = map.querySelector(".readout");
     let current = null;
     const choose = (piece) => {
@@ -39,7 +38,6 @@
       if (piece) { choose(piece); }
     });
     map.addEventListener("keydown", (event) => {
-      const pieces = shown();
       if (!pieces.length) { return; }
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
       if (event.key === "Home") { choose(pieces[0]); }

@@ -1,5 +1,16 @@
 // From values to colours: a map of 256 steps between two limits, linear or logarithmic.
 
+/** Colours from the lowest to the highest value, by name; linear in between. The report has the first. */
+export const MAPS = {
+  "viridis": "#440154 #481467 #482576 #453781 #404688 #39558c #33638d #2d718e #287d8e #238a8d #1f968b #20a386 #29af7f #3dbc74 #56c667 #75d054 #95d840 #bade28 #dde318 #fde725",
+  "magma": "#000004 #0c0926 #221150 #400f74 #5f187f #7b2382 #982d80 #b73779 #d3436e #eb5760 #f8765c #fd9a6a #febb81 #fddc9e #fcfdbf",
+  "cividis": "#00224e #123570 #3b496c #575d6d #707173 #8a8678 #a59c74 #c3b369 #e1cc55 #fee838",
+  "blue and red": "#053061 #2166ac #4393c3 #92c5de #d1e5f0 #f7f7f7 #fddbc7 #f4a582 #d6604d #b2182b #67001f",
+  "turbo": "#30123b #4145ab #4675ed #39a2fc #1bcfd4 #24eca6 #61fc6c #a4fc3b #d1e834 #f3c63a #fe9b2d #f36315 #d93806 #b11901 #7a0402",
+  "wood": "#1f120b #4a2c1a #7b4a27 #aa713a #cf9d62 #e9c99a #fbf1de",
+  "grey": "#101010 #f4f4f4",
+};
+
 export const VALUE = 0, NULL = 1, DAMAGED = 2, HOLE = 3;
 
 /** What is read well on a colour. */
@@ -7,8 +18,8 @@ export const inkOn = (colour) => { const [r, g, b] = rgb(colour); return 0.299 *
 
 const rgb = (text) => [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 
-export function table(anchors, steps = 256) {
-  const colours = anchors.map(rgb);
+export function table(map, steps = 256) {
+  const colours = MAPS[map].split(" ").map(rgb);
   const made = new Uint8ClampedArray(steps * 3);
   for (let i = 0; i < steps; i++) {
     const at = (i / (steps - 1)) * (colours.length - 1);

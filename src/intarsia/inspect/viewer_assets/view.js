@@ -2,12 +2,12 @@
 // Names and attributes were written by strangers: they become text nodes, and nothing else.
 
 import { Chart, bands } from "./chart.js";
-import { Scale, inkOn, limits, short, table } from "./colours.js";
+import { MAPS, Scale, inkOn, limits, short, table } from "./colours.js";
 import { Plane, WORDS } from "./plane.js";
 import { Labels, ask, newest } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
-const catalogue = { arrays: [], maps: {}, colours: [], letters: "" };
+const catalogue = { arrays: [], colours: [], letters: "" };
 const state = { path: null, at: "", axes: [], index: [], map: "viridis", log: false, auto: true, low: 0, high: 1, flipped: false };
 let about = null, labels = null, versions = [], pipelines = new Map();
 const hues = new Map();
@@ -113,7 +113,7 @@ function settle() {
 
 function recolour() {
   const words = about.kind === "text";
-  const colours = table(catalogue.maps[state.map]);
+  const colours = table(state.map);
   const low = state.log && state.low <= 0 ? Math.max(state.high, 1e-12) / 1e4 : state.low;
   plane.tiles.scale = new Scale(colours, low, state.high, state.log, words);
   plane.draw();
@@ -448,13 +448,13 @@ async function start() {
   const asked = recall();
   try { Object.assign(catalogue, await ask("arrays")); } catch (error) { complain(error.message); return; }
   text($("title"), catalogue.title);
-  options($("map"), Object.keys(catalogue.maps).map((name) => [name, name]), state.map);
+  options($("map"), Object.keys(MAPS).map((name) => [name, name]), state.map);
   options($("array"), catalogue.arrays.map(({ path, shape, damaged }) => [path, `${path || "/"}  (${damaged ? "damaged" : shape.join(" × ")})`]), "");
   if (!catalogue.arrays.length) { complain("There are no arrays here."); return; }
   const known = catalogue.arrays.find(({ path }) => path === asked.path);
   const sizes = catalogue.arrays.map(({ shape, logical }) => [shape.length >= 2 || logical ? 1 : 0, shape.reduce((a, b) => a * b, 1)]);
   const largest = sizes.reduce((best, size, i) => size[0] > sizes[best][0] || (size[0] === sizes[best][0] && size[1] > sizes[best][1]) ? i : best, 0);
-  if (asked.map in catalogue.maps) state.map = asked.map;
+  if (asked.map in MAPS) state.map = asked.map;
   await choose((known ?? catalogue.arrays[largest]).path);
   if (!known || asked.index.length !== about?.shape.length) return;
   const fits = asked.axes.length === 2 && asked.axes.every((axis) => axis < about.shape.length) && asked.axes[0] !== asked.axes[1];

@@ -207,17 +207,18 @@ def _group(
         return source.group
     resolved = resolve_store(source, version, authorize, storage_options)
     store, path = resolved.store, (path or "").strip("/")
-    place = f"{path or '/'!r} of {place_text(store)}"
     try:
         with explain_errors(resolved.repo):
             return open_group(store, path, "r", formats=(3, 2))
-    except ContainsArrayError as error:
+    except (ContainsArrayError, FileNotFoundError) as error:
+        place = f"{path or '/'!r} of {place_text(store)}"
+        if isinstance(error, FileNotFoundError):
+            what = f"there is no Zarr group at {place}{why_missing(store, error)}"
+            raise MissingGroupError(what) from error
         raise NotLogicalArrayError(
             f"there is an array at {place}, not a group.\n"
             "  intarsia.reader reads it; intarsia.convert makes it a logical array"
         ) from error
-    except FileNotFoundError as error:
-        raise MissingGroupError(f"there is no Zarr group at {place}{why_missing(store, error)}") from error
 
 
 def _register_tokens() -> None:
@@ -285,7 +286,7 @@ class GroupStore(AbstractDataStore):
                 variables |= variables_of(Reader.of(child), name, self.nulls)
             elif is_logical(child):
                 array = LogicalArray(LogicalArrayHandle.load(child))
-                if self.layer is not None and self.layer in array.manifest.layers:
+                if self.layer in array.manifest.layers:
                     array = array.with_config(layer=self.layer)
                 variables |= variables_of(array, name, self.nulls)
         return variables

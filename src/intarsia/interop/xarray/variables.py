@@ -33,7 +33,7 @@ MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
 class LazyValues(BackendArray):
     """What xarray indexes before it reads: a logical array or a reader of a plain one.
 
-    `convert` makes other values of those that were read, of the type `dtype`.
+    `convert` makes values of the type `dtype` of those that were read.
     """
 
     __slots__ = ("_array", "_convert", "dtype", "shape")
@@ -41,22 +41,18 @@ class LazyValues(BackendArray):
     def __init__(
         self,
         array: LogicalArray | Reader,
-        dtype: np.dtype[Any] | None = None,
-        convert: Callable[[Any], np.ndarray[Any, Any]] | None = None,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        convert: Callable[[Any], np.ndarray[Any, Any]] = np.asarray,
     ) -> None:
-        manifest = array.manifest
-        self._array, self._convert = array, convert
-        self.shape, self.dtype = manifest.shape, dtype or manifest.dtype
-
-    def _converted(self, values: Any) -> Any:
-        return values if self._convert is None else self._convert(values)
+        self._array, self.shape, self.dtype, self._convert = array, shape, dtype, convert
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return self._converted(self._array.read(key.tuple, _mode(key)))
+        return self._convert(self._array.read(key.tuple, _mode(key)))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
-        return self._converted(await self._array.read_async(key.tuple, _mode(key)))
+        return self._convert(await self._array.read_async(key.tuple, _mode(key)))
 
 
 def _mode(key: indexing.ExplicitIndexer) -> Mode:
@@ -120,30 +116,25 @@ def variables_of(array: LogicalArray | Reader, name: str, nulls: NullsChoice | N
     """The array as a variable that is not decoded yet; with `nulls="masked"`, also a mask of the nulls."""
     describe: Any = _describe_logical if isinstance(array, LogicalArray) else _describe_plain
     dims, attributes, encoding = describe(array, name)
-    manifest = array.manifest
+    manifest, mask = array.manifest, f"{name}_missing"
     data_type, dtype = manifest.data_type, manifest.dtype
+    convert: Callable[[Any], np.ndarray[Any, Any]] = np.asarray
     if not isinstance(data_type, OptionalDType):
         encoding |= {"dtype": dtype} if dtype.kind == "T" else {}
-        return {name: _lazy_variable(dims, LazyValues(array), attributes, encoding)}
-    chunks = {"preferred_chunks": encoding["preferred_chunks"]}
-    dtype = dtype_without_nulls(data_type.element.dtype, nulls)
-    if nulls != "masked":
+    else:
+        encoding = {"preferred_chunks": encoding["preferred_chunks"]}
+        dtype = dtype_without_nulls(data_type.element.dtype, nulls)
         convert = partial(_without_nulls, nulls=nulls, what=f"the variable {name!r}")
-        return {name: _lazy_variable(dims, LazyValues(array, dtype, convert), attributes, chunks)}
-    mask = f"{name}_missing"
-    attributes |= {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
-    about = {"long_name": f"whether {name} is missing"}
-    return {
-        name: _lazy_variable(dims, LazyValues(array, dtype, _beneath_nulls), attributes, chunks),
-        mask: _lazy_variable(dims, LazyValues(array, np.dtype(bool), _is_null), about, dict(chunks)),
-    }
-
-
-def _lazy_variable(
-    dims: tuple[str, ...], values: LazyValues, attributes: dict[str, Any], encoding: dict[str, Any]
-) -> Variable:
-    """A variable whose data is not read yet."""
-    return Variable(dims, indexing.LazilyIndexedArray(values), attributes, encoding)
+        if nulls == "masked":
+            attributes |= {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
+            convert = _beneath_nulls
+    values = indexing.LazilyIndexedArray(LazyValues(array, manifest.shape, dtype, convert))
+    variables = {name: Variable(dims, values, attributes, encoding)}
+    if convert is _beneath_nulls:
+        is_null = LazyValues(array, manifest.shape, np.dtype(bool), _is_null)
+        about = {"long_name": f"whether {name} is missing"}
+        variables[mask] = Variable(dims, indexing.LazilyIndexedArray(is_null), about, dict(encoding))
+    return variables
 
 
 def _without_nulls(values: Any, nulls: NullsChoice | None, what: str) -> np.ndarray[Any, Any]:
@@ -213,13 +204,13 @@ def _describe_plain(reader: Reader, name: str) -> Description:
     in_format_2 = metadata.zarr_format == 2
     names = attributes.pop(DIMENSIONS_KEY, None) if in_format_2 else metadata.dimension_names
     dims = dimensions(name, array.ndim, names)
-    chunks, shards = _sizes(reader.chunks), None if reader.shards is None else _sizes(reader.shards)
+    chunks = xarray_chunks(reader.chunks)
     encoding: dict[str, Any] = {
         "preferred_chunks": dict(zip(dims, chunks, strict=True)),
         "chunks": chunks,
         "compressors": array.compressors,
         "filters": array.filters,
-        "shards": shards,
+        "shards": None if reader.shards is None else xarray_chunks(reader.shards),
     }
     if not in_format_2:
         encoding |= {"serializer": array.serializer, "fill_value": array.fill_value}
@@ -230,20 +221,16 @@ def _describe_plain(reader: Reader, name: str) -> Description:
     return dims, attributes, encoding
 
 
-def xarray_chunks(sizes: Sequence[tuple[int, ...]]) -> tuple[int | tuple[int, ...], ...]:
+def xarray_chunks(sizes: Sequence[int | tuple[int, ...]]) -> tuple[int | tuple[int, ...], ...]:
     """A single number on axes where all blocks but the last have one size, as in xarray.
 
-    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,)))
-    (4, (3, 5), (0,))
+    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,), 4))
+    (4, (3, 5), (0,), 4)
     """
+    axes = [each if isinstance(each, tuple) else (each,) for each in sizes]
     return tuple(
-        axis[0] if axis[0] and len(set(axis[:-1])) <= 1 and axis[-1] <= axis[0] else axis for axis in sizes
+        axis[0] if axis[0] and len(set(axis[:-1])) <= 1 and axis[-1] <= axis[0] else axis for axis in axes
     )
-
-
-def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
-    return xarray_chunks(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
