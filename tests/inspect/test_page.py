@@ -132,9 +132,11 @@ def conditional():
 def test_masks_say_which_chunks_went_through_which_codecs():
     array = conditional()
     page = page_of(array)
-    shares = re.findall(r">(\w+)</td><td[^>]*>(\d)</td><td[^>]*>8</td><td[^>]*>50 %</td>", page)
+    shares = re.findall(r">&nbsp;</span>|</span> (\w+)</td>.*?>(\d)</td>.*?>8</td>.*?>50 %</td>", page)
     assert shares == [("none", "0"), ("zstd", "1")]
     assert "Conditional codecs of" in page
+    assert "zstd" in page
+    assert page.count("<title>none</title>") == 8
 
 
 def test_masks_that_cannot_be_read_are_a_problem_on_the_page():
@@ -154,7 +156,7 @@ def test_slots_are_told(tmp_path):
     intarsia.shards.slotted(member)[:8, :8] = 7
     page = page_of(array)
     assert "Slots of" in page
-    assert "1 of 16 (6.25 %)" in page
+    assert "1 of 16" in page
 
 
 @pytest.fixture(scope="module")

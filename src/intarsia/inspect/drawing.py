@@ -124,9 +124,8 @@ def panes(shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> list[P
     return result
 
 
-def svg(height: float, about: str, parts: Iterable[str]) -> str:
+def svg(height: float, about: str, parts: Iterable[str], width: float = LEFT + PLANE_WIDTH + RIGHT) -> str:
     """One `<svg>` element; `about` says what it shows to people who cannot see it."""
-    width = LEFT + PLANE_WIDTH + RIGHT
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" class="intarsia" aria-label="{markup(about)}" '
@@ -426,6 +425,19 @@ def bin_boxes(
     for i, j in np.argwhere(counts).tolist():
         start, stop = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
         yield start[missing:], stop[missing:], int(counts[i, j]), sums[:, i, j]
+
+
+def bin_plane(
+    shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
+    """`bin_boxes` on the plane of values, in at most so many rows and columns. It sums amounts, of which
+    every part of a box has its share."""
+    axes = list(plane_axes(shape))
+    low, high = start[:, axes], stop[:, axes]
+    area = np.prod(high - low, axis=1, dtype=np.float64)
+    limits = zip(axes, most[2 - len(axes) :], strict=True)
+    edges = [edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
+    return bin_boxes(edges, low, high, [amount / area for amount in amounts])
 
 
 def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:

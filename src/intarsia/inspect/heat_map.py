@@ -84,12 +84,7 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     if survey.chunks is None or not prod(shape) or not len(survey):
         return []
     start, stop, raw, stored = _boxes(survey)
-    axes = list(drawing.plane_axes(shape))
-    low, high = start[:, axes], stop[:, axes]
-    limits = zip(axes, (HEAT_ROWS, HEAT_COLUMNS)[2 - len(axes) :], strict=True)
-    edges = [drawing.edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
-    area = np.prod(high - low, axis=1, dtype=np.float64)  # every part of a chunk has its share of the bytes
-    cells = drawing.bin_boxes(edges, low, high, [raw / area, stored / area])
+    cells = drawing.bin_plane(shape, start, stop, [raw, stored], (HEAT_ROWS, HEAT_COLUMNS))
     return [HeatCell(a, b, float(sums[0]), float(sums[1]), count) for a, b, count, sums in cells]
 
 

@@ -37,10 +37,13 @@ from intarsia.inspect.drawing import (
     PLANE_WIDTH,
     Cell,
     Pane,
+    Rectangle,
     asset,
+    bin_plane,
     details,
     draw_axes,
     explorable,
+    panes,
     project,
     rect,
     shade,
@@ -261,8 +264,15 @@ def _check(report: ArrayReport) -> str:
     )
 
 
+EDGED = ' class="region" stroke="var(--page)" stroke-width=".5"'
+"""The attributes of a piece that the page names under the pointer."""
+
+MASK_ROWS, MASK_COLUMNS = 40, 64
 MAX_MASKED, MAX_SLOTTED = 20, 50
 """A page shows this many members with a conditional codec, and this many with slots."""
+
+type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
+"""The bitmasks over a member's chunk grid, masked where nothing is stored."""
 
 
 def mask_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[str]:
@@ -278,18 +288,41 @@ def mask_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[
     return sections
 
 
-def _masks(member: str, nested: Sequence[str], masks: np.ma.MaskedArray[Any, np.dtype[Any]]) -> str:
+def _masks(member: str, nested: Sequence[str], masks: Masks) -> str:
     """The section about the bitmasks of one member; `nested` are the codecs, bit 0 first."""
     stored, numbers = np.unique(masks.compressed(), return_counts=True)
     counts = sorted(zip(stored.tolist(), numbers.tolist(), strict=True), key=lambda item: -item[1])
-    rows = []
-    for mask, number in counts:
+    title, total = f"<h3>Conditional codecs of <code>{markup(member)}</code></h3>", int(numbers.sum())
+    if not total:
+        return f"{title}<p>Nothing is stored yet.</p>"
+    kinds, rows = [], []
+    for i, (mask, number) in enumerate(counts):
         words = " + ".join(name for bit, name in enumerate(nested) if mask >> bit & 1) or "none"
-        rows.append((words, f"{mask:0{len(nested)}b}", f"{number:,}", percent_text(number / numbers.sum())))
-    table = table_html(("Applied", "Mask", "Chunks stored", "Share"), rows, kind="masks")
-    about = soft("Which nested codecs each stored chunk went through.") + table
-    title = f"<h3>Conditional codecs of <code>{markup(member)}</code></h3>"
-    return title + (about if rows else "<p>Nothing is stored yet.</p>")
+        kinds.append((mask, COLOURS[min(i, len(COLOURS) - 1)], words))
+        bits = f"{mask:0{len(nested)}b}"
+        rows.append((swatch(*kinds[-1][1:]), bits, f"{number:,}", percent_text(number / total)))
+    return "".join(
+        [
+            title,
+            '<p class="soft">Which nested codecs each stored chunk went through; where several chunks '
+            "share a cell, the most frequent answer.</p>",
+            _draw_masks(member, masks, kinds),
+            table_html(("Applied", "Mask", "Chunks stored", "Share"), rows, kind="masks"),
+        ]
+    )
+
+
+def _draw_masks(member: str, masks: Masks, kinds: Sequence[tuple[int, str, str]]) -> str:
+    """The chunks, each cell in the colour of the mask that most of its chunks have."""
+    shape, index = masks.shape, np.argwhere(~np.ma.getmaskarray(masks))
+    having = [masks.compressed() == mask for mask, _, _ in kinds]
+    pane = panes(shape)[0]
+    parts = []
+    for start, stop, _, sums in bin_plane(shape, index, index + 1, having, (MASK_ROWS, MASK_COLUMNS)):
+        _, colour, words = kinds[int(sums.argmax())]
+        parts.append(rect(*pane.box(Rectangle(start, stop)), colour, EDGED, markup(words)))
+    about = f"Grid of the chunks of {member}, coloured by the codecs that were applied"
+    return explorable(svg(pane.y + pane.height + 8, about, parts), "Masks per chunk")
 
 
 def slot_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[str]:
@@ -302,20 +335,20 @@ def slot_sections(array: LogicalArray, facts: Sequence[MemberMetadata]) -> list[
 
 
 def _slots(member: str, stats: SlotStats) -> str:
-    used = percent_text(stats.slots_used / stats.slots)
+    share = stats.slots_used / stats.slots
+    parts = [rect(0, 0, 320, 14, "var(--hole)"), rect(0, 0, 320 * share, 14, COLOURS[0])]
+    bar = svg(14, f"{percent_text(share)} of the slots are used", parts, width=320)
     rows = [
-        ("Slots used", f"{stats.slots_used:,} of {stats.slots:,} ({used})"),
+        ("Slots used", f"{stats.slots_used:,} of {stats.slots:,}"),
         ("Shards with slots", f"{stats.slotted:,} of {stats.shards:,}"),
         ("Stored", size_text(stats.bytes_stored)),
         ("On disk", size_text(stats.bytes_on_disk)),
         ("Freed by compaction", size_text(stats.bytes_freed)),
     ]
+    table = table_html(("", ""), rows, kind="slots")
     hint = soft(f"intarsia compact makes {count_text(stats.slotted, 'shard')} plain.")
-    return f"<h3>Slots of <code>{markup(member)}</code></h3>{table_html(('', ''), rows, kind='slots')}{hint}"
+    return f"<h3>Slots of <code>{markup(member)}</code></h3>{bar}{table}{hint}"
 
-
-EDGED = ' class="region" stroke="var(--page)" stroke-width=".5"'
-"""The attributes of a piece that the page names under the pointer."""
 
 MAX_CELLS = 160
 """The most cells of one variable: longer series are combined."""
