@@ -32,10 +32,6 @@ MAX_CHANGES = 100
 """How many times in a row a read or write is repeated because the state has changed."""
 
 
-type Document = bytes
-"""A metadata document as a store has it; empty if it is gone."""
-
-
 class ReplicaFallback(NamedTuple):
     """A region that could not be read, for which another layer stood in."""
 
@@ -223,12 +219,12 @@ class ArrayHandle[M: MemberArrays](ABC):
         """Where the metadata is that tells whether the state is current."""
         return f"{self.path}/zarr.json".lstrip("/")
 
-    def is_current(self, state: ArrayState[M], stored: Document | None = None) -> bool:
+    def is_current(self, state: ArrayState[M]) -> bool:
         """Whether the store agrees with the state; costs one small read if anything may have changed and
         this was not checked yet."""
         if self.fetcher().immutable:
             return True
-        document = read_key(self.store, self.document_key) if stored is None else stored
+        document = read_key(self.store, self.document_key)
         if not document:
             return False
         if self._last_seen != (document, state):
@@ -237,35 +233,33 @@ class ArrayHandle[M: MemberArrays](ABC):
             self._last_seen = document, state
         return True
 
-    def retry_on_change[T](
-        self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], Document | None]]
-    ) -> T:
+    def retry_on_change[T](self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int]]]) -> T:
         """Do some work on the state, and repeat it if the state turns out to be outdated.
 
-        The work returns its result; the rows of the regions that must still be backed as they were for the
-        result to count; and the metadata afterwards, if it was read then. For a read, these rows are
-        those in which chunks are missing: chunks of a removed member look as if they had never been written.
-        For a write, they are all that it touched: what goes to a removed member is lost.
+        The work returns its result, and the rows of the regions that must still be backed as they were for
+        the result to count. For a read, these are those in which chunks are missing: chunks of a removed
+        member look as if they had never been written. For a write, they are all that it touched: what goes to
+        a removed member is lost.
         """
         for _ in range(MAX_CHANGES):
             state = self.state
             try:
-                result, doubtful, stored = work(state)
+                result, doubtful = work(state)
             except Exception as error:
                 if signal_failure(error) is not None or not self._was_replaced(state):
                     raise
                 self._catch_up(state)
                 continue
-            if not doubtful or self._counts(state, doubtful, stored):
+            if not doubtful or self._counts(state, doubtful):
                 return result
         raise ReadError(
             f"the layout of the array at {place_text(self.store_path)} was changed {MAX_CHANGES} "
             "times while it was read or written"
         )
 
-    def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: Document | None) -> bool:
+    def _counts(self, state: ArrayState[M], doubtful: Sequence[int]) -> bool:
         """Whether work on a state counts; if the state has changed, the current one is picked up."""
-        if self.is_current(state, stored):
+        if self.is_current(state):
             return True
         self._catch_up(state)
         return self.still_backs(state, doubtful)

@@ -60,7 +60,7 @@ def read_state(
     config: LogicalConfig,
     cache: ChunkCache | None,
     state: ArrayState[Any],
-) -> tuple[Values, list[int], None]:
+) -> tuple[Values, list[int]]:
     """The values according to one state, and the regions in which chunks are missing."""
     read = Read(handle, state, request, config, cache)
     while True:
@@ -85,7 +85,7 @@ async def read_request_async(
     try:
         await _elsewhere(read.begin)
         await read.read_chunks_async()
-        values, doubtful, _ = await _elsewhere(read.finish)
+        values, doubtful = await _elsewhere(read.finish)
         if not doubtful or await _elsewhere(handle.is_current, state):
             return values
     except Exception as error:
@@ -315,7 +315,7 @@ class Read:
         except Exception as error:
             raise self._failure_at(work, position, error) from error
 
-    def finish(self) -> tuple[Values, list[int], None]:
+    def finish(self) -> tuple[Values, list[int]]:
         """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
         request, state = self._request, self._state
         if self.by_zarr:
@@ -328,7 +328,7 @@ class Read:
                 raise self._failure(part.row, source, None, error) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
-        return self._out.reshape(request.shape), incomplete, None
+        return self._out.reshape(request.shape), incomplete
 
     def use_other_layer(self, error: IntarsiaError) -> None:
         """After a failure, leave out the region to blame, if another layer may stand in for it.

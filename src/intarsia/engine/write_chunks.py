@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
-from itertools import batched, chain, count
+from itertools import batched, count
 from math import prod
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -48,7 +48,6 @@ from intarsia.errors import ReadError
 from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
-    from intarsia.engine.array_handle import Document
     from intarsia.engine.chunk_plan import ChunkPlan, Placement
     from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember
@@ -61,9 +60,6 @@ type Pieces = list[Any]
 
 type Stored = list[tuple[str, Encoded | None]]
 """Keys and the values to store there; None removes a value."""
-
-type Look = Callable[[], Coroutine[Any, Any, Document]]
-"""Asks the store for the metadata of the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
 
@@ -142,10 +138,8 @@ class _FileWriter(SyncWriter):
 class AsyncWriter:
     """Values on their way to a store that works on an event loop, some batches at a time."""
 
-    def __init__(self, store: Store, look: Look | None = None) -> None:
-        self._store, self._look = store, look
-        self.stored: Document | None = None
-        """The metadata after a batch was stored, if it was read then."""
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._begun: list[Future[None]] = []
         self._lock = threading.Lock()
         self._given_up = False
@@ -172,8 +166,6 @@ class AsyncWriter:
                     for key, value in encoded
                 ]
             )
-        if self._look is not None:
-            self.stored = await self._look()
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -230,7 +222,7 @@ def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> It
 class ChunkWriter:
     """Encodes batches of chunks of one part, and stores them."""
 
-    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None) -> None:
+    def __init__(self, work: ChunkPlan, threads: int, window: int) -> None:
         self.threads = threads
         """How many threads should call `write`."""
         self._work, self._source = work, work.source
@@ -240,11 +232,8 @@ class ChunkWriter:
         self._retains_buffers = self._writer is None or self._writer.retains_buffers
         """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.chunk_shape)
-        cut = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
-        first, second = next(cut), next(cut, None)
-        self._batches: Iterator[Any] = chain([first] if second is None else [first, second], cut)
-        # When the only batch is stored, so is everything.
-        self._async_writer = AsyncWriter(store, look if second is None else None)
+        self._batches = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
+        self._async_writer = AsyncWriter(store)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
             [(work.source, work.chunks)]
         )[0][0]
@@ -257,11 +246,6 @@ class ChunkWriter:
         """What is written at a time: the positions of some chunks in the work."""
         each = max(1, self._work.chunks.size // (self.threads * BATCHES_PER_THREAD))
         return (batch[0][1] for batch in batches([self._work], most_bytes, each))
-
-    @property
-    def stored(self) -> Document | None:
-        """The metadata after everything was stored, if it was read then."""
-        return self._async_writer.stored
 
     def take(self) -> Any:
         """What to write next; None if there is nothing left."""
@@ -368,7 +352,7 @@ class ChunkWriter:
 class ShardWriter(ChunkWriter):
     """The same for chunks in shards: a thread writes whole shards, and those left over help it encode."""
 
-    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None, shards: Shards) -> None:
+    def __init__(self, work: ChunkPlan, threads: int, window: int, shards: Shards) -> None:
         self._form, self._order = shards.form, written_order(shards)
         self._shard_bytes = work.source.decoder.nbytes * prod(shards.per_shard)
         self._object_index, within = shard_positions(work.source, shards, work.chunks)
@@ -379,7 +363,7 @@ class ShardWriter(ChunkWriter):
         """Which shards are written as a whole, as far as they are in the array: nothing of them is kept."""
         several = max(1, min(threads, self._objects.size, window // self._shard_bytes))
         self._helpers = threads // several
-        super().__init__(work, several, window, look)
+        super().__init__(work, several, window)
         self._retains_buffers = True
 
     def _cut(self, most_bytes: int) -> Iterator[list[tuple[int, Ints]]]:
