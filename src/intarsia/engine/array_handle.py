@@ -68,7 +68,6 @@ class ArrayState[M: MemberArrays]:
         self.members = members
         self._sources: dict[str, AnyMember] = {}
         self._fitting: dict[int, AnyMember] = {}  # by row: what was found to fit the region
-        self._packings: dict[int, Packing] = {}  # by number
 
     def source_of(self, part: RegionPart) -> AnyMember:
         """The member behind a part of a plan, checked and prepared."""
@@ -93,14 +92,9 @@ class ArrayState[M: MemberArrays]:
 
     def packing_of(self, i: int) -> Packing | None:
         """How the stored numbers behind row `i` become values; None if they are values."""
-        packings = self.manifest.packings
-        number = int(self.manifest.regions_and_replicas.packing[i]) if len(packings) else NONE
-        if number == NONE:
-            return None
-        packing = self._packings.get(number)
-        if packing is None:
-            packing = self._packings[number] = packings[number]
-        return packing
+        manifest = self.manifest
+        number = int(manifest.regions_and_replicas.packing[i]) if len(manifest.packings) else NONE
+        return None if number == NONE else manifest.packings[number]
 
     def packings_of(self, part: RegionPart) -> Packing | Packings | None:
         """How the stored numbers behind a part become values; one for each region if it is a strip."""

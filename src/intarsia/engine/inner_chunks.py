@@ -226,23 +226,3 @@ def selector_bounds(selector: Any) -> tuple[int, int]:
     if isinstance(selector, slice):
         return selector.start, selector.stop
     return int(selector.min()), int(selector.max()) + 1
-
-
-def piece_extents(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The first element and the size of the pieces of many chunks; for a large piece, of the whole chunk.
-
-    The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
-
-    >>> piece_extents(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
-    (array([182,   0]), array([ 21, 448]))
-    """
-    strides = np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)
-    several = extents > 1
-    several[:, -1] = True
-    axis = several.argmax(axis=1)
-    # Along the axes after that one, everything is in the piece.
-    used = np.arange(len(shape)) <= axis[:, None]
-    first = (starts * strides * used).sum(axis=1)
-    count = np.take_along_axis(extents, axis[:, None], axis=1)[:, 0] * strides[axis]
-    small = count * LARGEST_PART <= prod(shape)
-    return np.where(small, first, 0), np.where(small, count, prod(shape))

@@ -128,7 +128,7 @@ class ZarrMember(PreparedMember):
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
         """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
-        self.size_checked = with_size_checks(array, self.metadata, names_chunks=True)
+        self.size_checked = with_size_checks(array, self.metadata)
         """The member for reading: it does not trust the chunks, as zarr's own codecs would."""
 
 

@@ -41,9 +41,10 @@ class _CheckedChain(ArrayBytesCodec):
     """A chain of codecs that decodes as the engine does: it does not trust what a chunk says."""
 
     is_fixed_size = False
+    names_chunks = True
 
-    def __init__(self, codecs: tuple[Codec, ...], *, names_chunks: bool) -> None:
-        self.codecs, self.names_chunks = codecs, names_chunks
+    def __init__(self, codecs: tuple[Codec, ...]) -> None:
+        self.codecs = codecs
 
     def _decode_sync(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
         decoder = Decoder(evolve_codecs(self.codecs, spec), spec)
@@ -60,22 +61,19 @@ class _CheckedChain(ArrayBytesCodec):
         raise NotImplementedError
 
 
-def with_size_checks(array: zarr.Array[Any], metadata: Any, *, names_chunks: bool = False) -> zarr.Array[Any]:
+def with_size_checks(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     """The array, described by `metadata` of format 3, for reading by zarr with the engine's codecs.
-
-    With `names_chunks`, errors say which chunk cannot be decoded.
 
     >>> z = zarr.array([1, 2, 3])
     >>> with_size_checks(z, z.metadata)[1:]
     array([2, 3])
     """
     codecs = metadata.codecs
-    checked: tuple[Codec, ...] = (_CheckedChain(codecs, names_chunks=names_chunks),)
+    checked: tuple[Codec, ...] = (_CheckedChain(codecs),)
     if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
-        inner = _CheckedChain(codecs[0].codecs, names_chunks=names_chunks)
+        inner = _CheckedChain(codecs[0].codecs)
         checked = (replace(codecs[0], codecs=(inner,)),)
-    if names_chunks:
-        switch_pipeline()
+    switch_pipeline()
     live = copy.copy(metadata)
     object.__setattr__(live, "codecs", checked)  # zarr would insist on its own codec for texts
     config = array.async_array.config

@@ -86,9 +86,6 @@ MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot from a remote store; threads would
 cost more than they save if the store is on this machine."""
 
-MAX_ENTRIES = 1_000_000
-"""Directories with more entries than this are not searched for links; all references are, instead."""
-
 WORTH_CHECKSUMS = 8
 """How many requests must be saved to make up for reading the checksums of a member from a remote store."""
 
@@ -269,7 +266,7 @@ class IcechunkSession:
         located: list[tuple[Fetcher, Ints | None]] = []
         for table, (source, object_index) in zip(tables, sources, strict=True):
             if table is None:
-                self.check_links(source.path, many=source.object_count > MAX_CHUNKS_LISTED)
+                self.check_links(source.path)
                 located.append((self._batches, None))
             else:
                 located.append((self._fetcher_for(table, object_index), table.sizes(object_index)))
@@ -359,17 +356,16 @@ class IcechunkSession:
         self._check_links_of(file.url for file in files)
         return self._source_objects if False in kinds else self._batches
 
-    def check_links(self, path: str, *, many: bool = False) -> None:
+    def check_links(self, path: str) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
         link that leads out of its prefix.
 
         Called before Icechunk opens files, as it follows all links. One look at an array is enough for a
-        session. If it has many chunks, a look at the directories is faster than one at all references.
+        session.
         """
         if path in self._is_checked or may_follow():
             return
-        is_free = not self.sources.are_local or (many and self.sources.are_free_of_links(MAX_ENTRIES))
-        self._check_links_of(() if is_free else chunk_table(self.store, path).location)
+        self._check_links_of(chunk_table(self.store, path).location if self.sources.are_local else ())
         self._is_checked.add(path)
 
     def _check_links_of(self, urls: Iterable[str]) -> None:
@@ -502,14 +498,11 @@ class SessionFiles:
         for item in spans:
             table = self._session.references(item.source)
             assert table is not None
-            if VIRTUAL not in table.kinds:
-                yield from self._of_member(item, table, None)
-                continue
             with closing(OpenSource(self._session.sources)) as sources:
                 yield from self._of_member(item, table, sources)
 
     def _of_member(
-        self, spans: ByteRanges, table: References, sources: OpenSource | None
+        self, spans: ByteRanges, table: References, sources: OpenSource
     ) -> Iterable[Encoded | None]:
         rows = table.rows(spans.object_index)
         starts, lengths = [column.tolist() for column in table.places(rows, spans)]
@@ -525,7 +518,7 @@ class SessionFiles:
         def opened(i: int) -> int:
             if kinds[i] == NATIVE:
                 return open_file(folder + names[i], folder)
-            if kinds[i] == INLINE or sources is None:
+            if kinds[i] == INLINE:
                 raise FileNotFoundError(errno.ENOENT, "it is inlined")
             return sources.open(files[i])
 
@@ -533,7 +526,7 @@ class SessionFiles:
             is_inlined = int(rows[i]) in table.inlined
             return inlined(i) if is_inlined else self._session.get_now(spans.select(slice(i, i + 1)))
 
-        keeps_open = None if sources is None else sources.is_open_as
+        keeps_open = sources.is_open_as if VIRTUAL in table.kinds else None
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise, keeps_open)
 
 
