@@ -13,7 +13,7 @@ import numpy as np
 from intarsia._icechunk import is_immutable
 from intarsia.display import place_text
 from intarsia.engine.fetch.store import StoreFetcher, read_key
-from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
+from intarsia.errors import DataTypeError, IntarsiaError, MemberError, ReadError, signal_failure
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.region_table import NONE
 
@@ -69,8 +69,21 @@ class ArrayState[M: MemberArrays]:
         self._sources: dict[str, AnyMember] = {}
         self._fitting: dict[int, AnyMember] = {}  # by row: what was found to fit the region
 
-    def source_of(self, part: RegionPart) -> AnyMember:
-        """The member behind a part of a plan, checked and prepared."""
+    def sources_of(self, parts: Sequence[RegionPart]) -> list[AnyMember]:
+        """The members behind the parts of a plan, checked and prepared; an error names the row."""
+        members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
+        if len(parts) > 1:
+            self.members.open_together([members[owner[part.row]] for part in parts])
+        sources = []
+        for part in parts:
+            try:
+                sources.append(self._source_of(part))
+            except IntarsiaError as error:
+                error.row = part.row
+                raise
+        return sources
+
+    def _source_of(self, part: RegionPart) -> AnyMember:
         source = self._fitting.get(part.row)
         if source is not None and part.strip is None:
             return source
@@ -112,11 +125,6 @@ class ArrayState[M: MemberArrays]:
 
             source = self._sources[name] = PreparedMember.of(name, member)
         return source
-
-    def member_names(self, parts: Iterable[RegionPart]) -> list[str]:
-        """The name of the member behind each part."""
-        members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
-        return [members[owner[part.row]] for part in parts]
 
     def change(self, manifest: Manifest, members: M) -> ArrayState[M]:
         """The next state; members that stay are not prepared again."""

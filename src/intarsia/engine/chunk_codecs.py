@@ -9,6 +9,7 @@ codecs run as in zarr.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -63,8 +64,8 @@ PLAIN_KINDS = "biufc"
 """The kinds of data types whose `bytes` codec is a view of the bytes, in either byte order."""
 
 
-class Scratch:
-    """The buffers of one thread: what a chunk is decoded into before it is copied to its place."""
+class Scratch(threading.local):
+    """What a chunk is decoded into before it is copied to its place: memory of its own for each thread."""
 
     def __init__(self) -> None:
         self._bytes: Bytes = np.empty(0, dtype=np.uint8)

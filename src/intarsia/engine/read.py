@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -147,15 +146,9 @@ class Read:
         self.plan = plan(manifest, request, by_strips=by_strips, choose=choose)
         self.chunk_plans, self.by_zarr = [], []
         parts, points = self.plan.parts, request.axes is None
-        if len(parts) > 1:
-            state.members.open_together(state.member_names(parts))
-        for part in parts:
-            try:
-                source = state.source_of(part)
-                source = source if self._options is None else source.with_options(self._options)
-            except IntarsiaError as error:
-                error.row = part.row
-                raise
+        for part, source in zip(parts, state.sources_of(parts), strict=True):
+            if self._options is not None:
+                source = source.with_options(self._options)
             if isinstance(source, EngineMember):
                 packing = None if manifest.is_plain else state.packings_of(part)
                 self.chunk_plans.append(ChunkPlan(part, source, points, packing))
@@ -215,13 +208,9 @@ class Read:
         if at_once is not None:
             self._decode_batch(*at_once, Scratch())
             return
-        queue = Queue(chunk_plans, threads, config.window)
-        scratches = threading.local()
+        queue, scratch = Queue(chunk_plans, threads, config.window), Scratch()
 
         def decode(taken: tuple[Batch, PendingBytes]) -> None:
-            scratch = getattr(scratches, "own", None)
-            if scratch is None:
-                scratch = scratches.own = Scratch()
             self._decode_batch(*taken, scratch)
 
         run_in_threads(queue.take, decode, threads, give_up=lambda _: queue.cancel())
@@ -231,10 +220,9 @@ class Read:
         if not self._busy:
             return
         threads = threads_for(self._busy, self._config)
-        queue = Queue(self._busy, threads, self._config.window)
+        queue, scratch = Queue(self._busy, threads, self._config.window), Scratch()
 
         async def take_and_decode() -> None:
-            scratch = Scratch()
             while (taken := queue.take()) is not None:
                 batch, pending = taken
                 if pending.arrival is not None:

@@ -67,7 +67,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
         parts = list({part.row: part for part in planned.parts}.values())
         _check_regions(state, config, planned, parts)
         rows = [state.manifest.regions.row(part.row) for part in parts]
-        sources = [state.source_of(part) for part in parts]
+        sources = state.sources_of(parts)
         # Values that some region cannot hold are refused before anything is written.
         chosen = [_for_region(state, part, values, points=points) for part in parts]
         if holds_nulls(values):
@@ -123,9 +123,9 @@ def _write_replicas(
     for layer in manifest.layers[1:]:
         choose = LayerChoice(layer).chooser_for(state)
         parts = {part.row: part for part in plan(manifest, request, choose=choose).parts if part.row >= base}
-        for part in parts.values():
+        for part, source in zip(parts.values(), state.sources_of([*parts.values()]), strict=True):
             own_part, own = _for_region(state, part, values, points=points)
-            target = state.source_of(part).with_options(logical.options(config.options))
+            target = source.with_options(logical.options(config.options))
             write_part(target, own_part, own, points=points, config=config)
             rows.append(part.row)
     return rows

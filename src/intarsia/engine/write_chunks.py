@@ -135,54 +135,16 @@ class _FileWriter(SyncWriter):
             return os.open(path, flags, 0o666)
 
 
-class AsyncWriter:
-    """Values on their way to a store that works on an event loop, some batches at a time."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._begun: list[Future[None]] = []
-        self._lock = threading.Lock()
-        self._given_up = False
-
-    def begin(self, encoded: Stored) -> None:
-        """Arrange for these to be stored; wait if too much is on its way."""
-        with self._lock:
-            if self._given_up:
-                return
-            self._begun.append(run_on_event_loop(self._set(encoded)))
-            earlier = self._begun[:-BATCHES_STORED_AT_A_TIME][-1:]
-        for storing in earlier:
-            storing.result()
-
-    async def _set(self, encoded: Stored) -> None:
-        form: Callable[[Encoded], Any] = as_buffer
-        opened: AbstractAsyncContextManager[Any] = nullcontext(self._store)
-        if isinstance(self._store, IcechunkStore):
-            form, opened = as_bytes, self._store.bulk_writer()
-        async with opened as store:
-            await do_all(
-                [
-                    store.delete(key) if value is None else store.set(key, form(value))
-                    for key, value in encoded
-                ]
-            )
-
-    def finish(self) -> None:
-        """Wait until everything is stored."""
-        for storing in self._begun:
-            storing.result()
-
-    def give_up(self, failure: BaseException) -> None:
-        """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
-        with self._lock:  # threads that begin something later see it
-            self._given_up = True
-        if not isinstance(failure, Exception):
-            for storing in self._begun:
-                storing.cancel()
-
-    def wait(self) -> None:
-        """Wait until everything that has begun is finished."""
-        wait(self._begun)
+async def store_all(store: Store, encoded: Stored) -> None:
+    """Store these on an event loop."""
+    form: Callable[[Encoded], Any] = as_buffer
+    opened: AbstractAsyncContextManager[Any] = nullcontext(store)
+    if isinstance(store, IcechunkStore):
+        form, opened = as_bytes, store.bulk_writer()
+    async with opened as inner:
+        await do_all(
+            [inner.delete(key) if value is None else inner.set(key, form(value)) for key, value in encoded]
+        )
 
 
 locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
@@ -227,20 +189,21 @@ class ChunkWriter:
         """How many threads should call `write`."""
         self._work, self._source = work, work.source
         self._encoder = work.source.encoder
-        store = work.source.array.store_path.store
+        self._store = store = work.source.array.store_path.store
         self._writer = store_writer(store)
         self._retains_buffers = self._writer is None or self._writer.retains_buffers
         """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.chunk_shape)
         self._batches = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
-        self._async_writer = AsyncWriter(store)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
             [(work.source, work.chunks)]
         )[0][0]
         self._reading: set[PendingBytes] = set()
+        self._storing: list[Future[None]] = []
+        """What is on its way to a store that works on an event loop."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._own = threading.local()
+        self._scratch = Scratch()
 
     def _cut(self, most_bytes: int) -> Iterator[Any]:
         """What is written at a time: the positions of some chunks in the work."""
@@ -273,7 +236,17 @@ class ChunkWriter:
         finally:
             before.close()
         if encoded:
-            self._async_writer.begin(encoded)
+            self._begin_storing(encoded)
+
+    def _begin_storing(self, encoded: Stored) -> None:
+        """Arrange for these to be stored; wait if too much is on its way."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            self._storing.append(run_on_event_loop(store_all(self._store, encoded)))
+            earlier = self._storing[:-BATCHES_STORED_AT_A_TIME][-1:]
+        for storing in earlier:
+            storing.result()
 
     def _fetched(self, objects: Ints) -> Generator[Encoded | None]:
         """The currently stored chunks, as they arrive."""
@@ -287,13 +260,6 @@ class ChunkWriter:
             received.close()
             with self._lock:
                 self._reading.discard(pending)
-
-    @property
-    def _scratch(self) -> Scratch:
-        scratch: Scratch | None = getattr(self._own, "scratch", None)
-        if scratch is None:
-            scratch = self._own.scratch = Scratch()
-        return scratch
 
     def _decoded(self, chunk: int, stored: Callable[[], Encoded | None]) -> Values | None:
         """The chunk as it is, to be changed; None if it is not stored."""
@@ -331,22 +297,22 @@ class ChunkWriter:
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        self._async_writer.finish()
+        for storing in self._storing:
+            storing.result()
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
-        self._async_writer.give_up(failure)
-        with self._lock:
+        with self._lock:  # threads that begin something later see it
             self._stop.set()
             self._batches = iter(())
-            reading = list(self._reading)
+            begun: list[PendingBytes | Future[None]] = [*self._reading, *self._storing]
         if not isinstance(failure, Exception):
-            for each in reading:
+            for each in begun:
                 each.cancel()
 
     def wait(self) -> None:
         """Wait until everything that has begun is finished."""
-        self._async_writer.wait()
+        wait(self._storing)
 
 
 class ShardWriter(ChunkWriter):
@@ -396,7 +362,7 @@ class ShardWriter(ChunkWriter):
         finally:
             stored.close()
         if done:
-            self._async_writer.begin(done)
+            self._begin_storing(done)
 
     def _chunks(
         self, positions: Ints, before: dict[tuple[int, ...], memoryview]
