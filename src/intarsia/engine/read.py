@@ -25,7 +25,7 @@ from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher, do_all
-from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
+from intarsia.engine.inner_chunks import locate_inner_chunks, shard_positions
 from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
@@ -187,16 +187,7 @@ class Read:
                 work.look_up_later(*shard_positions(work.source, shards, work.chunks))
                 ((work.fetcher, _),) = fetcher.locate([(work.source, work.object_index)])
             return
-        try:
-            places = locate_inner_chunks(
-                fetcher, [(work.source, shards, work.chunks) for work, shards in sharded]
-            )
-        except ShardIndexError as failure:
-            work, _ = sharded[failure.part]
-            raise self._failure_at(work, failure.position, failure.cause) from failure.cause
-        for (work, _), (via, locations) in zip(sharded, places, strict=True):
-            work.fetcher, work.locations = via, locations
-            work.set_sizes(locations.nbytes)
+        locate_inner_chunks(fetcher, sharded, self._failure_at)
 
     def read_chunks(self) -> None:
         """Fetch and decode all chunks, in a few threads."""

@@ -153,6 +153,8 @@ class LayerChooser:
     def choose_all(self, request: Request, cells: Box, touched: TouchedRegions) -> TouchedRegions:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
+        if choice.avoided:  # what nobody asked for may be unreadable
+            touched, _ = _divided(touched, request.box)
         if choice.layer != 0:
             for one, box in self._strips(self.touching(cells)):
                 inside, outside = _divided(touched, box)

@@ -20,7 +20,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, evolve_codecs, sync
-from intarsia.codecs.base import switch_pipeline
+from intarsia.codecs.base import ChunkNamingCodec, SynchronousCodec
 from intarsia.engine.chunk_codecs import Decoder, Scratch
 from intarsia.engine.chunk_plan import outer_index
 from intarsia.engine.fetch.fetcher_choice import check_links
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
 
 
-class _CheckedChain(ArrayBytesCodec):
+class _CheckedChain(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     """A chain of codecs that decodes as the engine does: it does not trust what a chunk says."""
 
     is_fixed_size = False
-    names_chunks = True
 
     def __init__(self, codecs: tuple[Codec, ...]) -> None:
         self.codecs = codecs
@@ -53,9 +52,6 @@ class _CheckedChain(ArrayBytesCodec):
         except ChunkDecodeError as error:
             raise ValueError(error) from error  # of which the pipeline says which chunk it was
         return values if isinstance(values, NDBuffer) else spec.prototype.nd_buffer.from_numpy_array(values)
-
-    async def _decode_single(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, data, spec)
 
     def compute_encoded_size(self, _nbytes: int, _spec: ArraySpec) -> int:
         raise NotImplementedError
@@ -73,7 +69,6 @@ def with_size_checks(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
         inner = _CheckedChain(codecs[0].codecs)
         checked = (replace(codecs[0], codecs=(inner,)),)
-    switch_pipeline()
     live = copy.copy(metadata)
     object.__setattr__(live, "codecs", checked)  # zarr would insist on its own codec for texts
     config = array.async_array.config
