@@ -284,21 +284,14 @@ class Encoder:
         )
         """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
 
-    def encode(self, values: Values, scratch: Scratch, *, keep: bool) -> Buffer | bytes | memoryview | None:
-        """The bytes of a chunk; None if it need not be stored.
-
-        Unless they are to be kept, they may be in memory of the thread or of the values.
-        """
+    def encode(self, values: Values, scratch: Scratch) -> Buffer | bytes | memoryview | None:
+        """The bytes of a chunk, in memory of their own; None if it need not be stored."""
         if self._is_empty(values):
             return None
         if not self._is_plain:
             return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
         if self._pack is None:
-            # A codec may return its input, so it never gets memory that is reused.
-            if keep or self._outer:
-                own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
-            else:
-                own = self._in_one_piece(values, scratch)
+            own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
             return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
         packed = self._pack(self._in_one_piece(values, scratch))
         return self._after(self._buffer.from_bytes(packed)) if self._outer else packed

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore
 
 from intarsia._compat import morton_order_coords, store_supports_sync_io
 from intarsia._icechunk import IcechunkStore
@@ -86,8 +86,6 @@ class SyncWriter:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.retains_buffers = type(store) not in (MemoryStore, LocalStore)
-        """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
@@ -191,8 +189,6 @@ class ChunkWriter:
         self._encoder = work.source.encoder
         self._store = store = work.source.array.store_path.store
         self._writer = store_writer(store)
-        self._retains_buffers = self._writer is None or self._writer.retains_buffers
-        """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.chunk_shape)
         self._batches = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
@@ -291,9 +287,9 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not source.decoder.asks_for_index:
-            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
+            return self._encoder.encode(values, self._scratch)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
+            return self._encoder.encode(values, self._scratch)
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -330,7 +326,6 @@ class ShardWriter(ChunkWriter):
         several = max(1, min(threads, self._objects.size, window // self._shard_bytes))
         self._helpers = threads // several
         super().__init__(work, several, window)
-        self._retains_buffers = True
 
     def _cut(self, most_bytes: int) -> Iterator[list[tuple[int, Ints]]]:
         """Some shards, by number, and the positions of their chunks."""
