@@ -69,12 +69,6 @@ class AxisCuts:
     def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
         position, stop, step = source.start, source.stop, source.step or 1
         at, down = target.start, (target.step or 1) < 0
-        only, begin = divmod(position, size)
-        if stop - position <= size - begin and not borders.size:  # like most small reads
-            self.chunk, self.target = [only], [target]
-            self.inside = [slice(begin, begin + stop - position, step)]
-            self.whole = [stop - position == size and step == 1 and not down]
-            return
         # A loop, as most parts have a few chunks along an axis, for which columns take longer.
         self.chunk, self.inside, self.target, self.whole = [], [], [], []
         inner = borders[(borders > position) & (borders < stop)].tolist() if borders.size else ()
