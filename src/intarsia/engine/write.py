@@ -66,12 +66,12 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
         _check_regions(state, config, planned, parts)
-        rows = [state.manifest.regions.row(part.row) for part in parts]
         sources = state.sources_of(parts)
         # Values that some region cannot hold are refused before anything is written.
         chosen = [_for_region(state, part, values, points=points) for part in parts]
         if holds_nulls(values):
-            for (part, own), source, row in zip(chosen, sources, rows, strict=True):
+            for (part, own), source in zip(chosen, sources, strict=True):
+                row = state.manifest.regions.row(part.row)
                 own = own[part.output_selection if points else outer_index(part.output_selection, own.shape)]
                 as_member_values(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
