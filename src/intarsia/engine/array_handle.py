@@ -76,17 +76,18 @@ class ArrayState[M: MemberArrays]:
             self.members.open_together([members[owner[part.row]] for part in parts])
         sources = []
         for part in parts:
-            try:
-                sources.append(self._source_of(part))
-            except IntarsiaError as error:
-                error.row = part.row
-                raise
+            source = self._fitting.get(part.row)
+            if source is None or part.strip is not None:
+                try:
+                    source = self._checked_source(part)
+                except IntarsiaError as error:
+                    error.row = part.row
+                    raise
+            sources.append(source)
         return sources
 
-    def _source_of(self, part: RegionPart) -> AnyMember:
-        source = self._fitting.get(part.row)
-        if source is not None and part.strip is None:
-            return source
+    def _checked_source(self, part: RegionPart) -> AnyMember:
+        """The member behind a part, found to fit its regions."""
         from intarsia.engine.prepared_member import checked_member  # opening reads nothing
 
         manifest, table = self.manifest, self.manifest.regions_and_replicas

@@ -128,7 +128,7 @@ class ZarrMember(PreparedMember):
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
         """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
-        self.size_checked = with_size_checks(array, self.metadata)
+        self.size_checked = with_size_checks(array, self.metadata, names_chunks=True)
         """The member for reading: it does not trust the chunks, as zarr's own codecs would."""
 
 
@@ -145,7 +145,7 @@ class EngineMember(PreparedMember):
         """Whether values lie in the array itself, so that several threads may fill one."""
         self.refuses_missing = not array.async_array.config.read_missing_chunks
         """Whether chunks that are not stored are an error instead of the fill value."""
-        self.fill_value = fill_value_of(array)
+        self.fill_value = self.metadata.fill_value
         self.chunk_shape = outer_shape
         """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
         self.object_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)

@@ -20,7 +20,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, evolve_codecs, sync
-from intarsia.codecs.base import ChunkNamingCodec, SynchronousCodec
+from intarsia.codecs.base import SynchronousCodec, switch_pipeline
 from intarsia.engine.chunk_codecs import Decoder, Scratch
 from intarsia.engine.chunk_plan import outer_index
 from intarsia.engine.fetch.fetcher_choice import check_links
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
 
 
-class _CheckedChain(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
+class _CheckedChain(SynchronousCodec, ArrayBytesCodec):
     """A chain of codecs that decodes as the engine does: it does not trust what a chunk says."""
 
     is_fixed_size = False
 
-    def __init__(self, codecs: tuple[Codec, ...]) -> None:
-        self.codecs = codecs
+    def __init__(self, codecs: tuple[Codec, ...], *, names_chunks: bool) -> None:
+        self.codecs, self.names_chunks = codecs, names_chunks
 
     def _decode_sync(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
         decoder = Decoder(evolve_codecs(self.codecs, spec), spec)
@@ -57,18 +57,22 @@ class _CheckedChain(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         raise NotImplementedError
 
 
-def with_size_checks(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
+def with_size_checks(array: zarr.Array[Any], metadata: Any, *, names_chunks: bool = False) -> zarr.Array[Any]:
     """The array, described by `metadata` of format 3, for reading by zarr with the engine's codecs.
+
+    With `names_chunks`, errors say which chunk cannot be decoded.
 
     >>> z = zarr.array([1, 2, 3])
     >>> with_size_checks(z, z.metadata)[1:]
     array([2, 3])
     """
     codecs = metadata.codecs
-    checked: tuple[Codec, ...] = (_CheckedChain(codecs),)
+    checked: tuple[Codec, ...] = (_CheckedChain(codecs, names_chunks=names_chunks),)
     if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
-        inner = _CheckedChain(codecs[0].codecs)
+        inner = _CheckedChain(codecs[0].codecs, names_chunks=names_chunks)
         checked = (replace(codecs[0], codecs=(inner,)),)
+    if names_chunks:
+        switch_pipeline()
     live = copy.copy(metadata)
     object.__setattr__(live, "codecs", checked)  # zarr would insist on its own codec for texts
     config = array.async_array.config
