@@ -125,11 +125,11 @@ def test_helpers_see_the_context_of_the_caller():
 FORKED = """
 import os
 from intarsia.engine import thread_pool
-thread_pool._helpers.take(5, 5)
+thread_pool._helpers.take(5)
 child = os.fork()
 if not child:
-    os._exit(thread_pool._helpers.take(9, 3))
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), thread_pool._helpers.take(1, 5))
+    os._exit(thread_pool._helpers.take(3))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), thread_pool._helpers.take(1))
 """
 
 

@@ -117,19 +117,6 @@ def test_a_layout_replaced_while_a_chunk_is_encoded_is_noticed(store, monkeypatc
     assert intarsia.open(store, "a")[8:22:2].tolist() == [8, 9, 9, 9, 9, 9, 20]
 
 
-def test_who_stores_one_chunk_on_an_event_loop_looks_at_the_manifest_in_the_same_go(tmp_path, monkeypatch):
-    def afterwards(*args):
-        raise AssertionError("asked once more")
-
-    with transaction(tmp_path) as store:
-        array = filled(store)
-        monkeypatch.setattr("intarsia.engine.array_handle.read_key", afterwards)
-        array[10:20] = 9
-        array[25] = 9
-        assert array[8:28:3].tolist() == [8, 9, 9, 9, 20, 23, 26]
-        assert array[25] == 9
-
-
 def test_what_was_cut_off_is_out_of_bounds(store):
     array = filled(store)
     stale, view = intarsia.open(store, "a"), array.lazy[25:35]

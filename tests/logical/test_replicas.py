@@ -517,6 +517,20 @@ def test_damage_in_the_winner_fails_loudly_unless_another_layer_may_answer(value
         np.testing.assert_array_equal(array.with_config(layer=0)[:, 3], values[:, 3])
 
 
+def test_a_replica_of_part_of_a_region_stands_in_for_a_read_of_this_part(values):
+    with tempfile.TemporaryDirectory() as folder:
+        array = intarsia.create(zarr.storage.LocalStore(folder), "a", shape=(0, 8), chunks=(1, 8), dtype="f4")
+        array.append(values, codecs=["zstd"])
+        array.add_replica(((0, 6), (0, 8)), chunks=(12, 1), codecs=["zstd"])
+        with open(f"{folder}/a/{array.regions[0].name}/c/3/0", "wb") as file:
+            file.write(b"damage")
+        careful = intarsia.open(array.store, "a").with_config(fallback=True)
+        np.testing.assert_array_equal(careful[3], values[3])
+        assert [each.layer for each in careful.fallbacks] == [0]
+        with pytest.raises(intarsia.errors.ReadError, match="No other layer"):
+            careful[3:9]
+
+
 def test_a_forced_layer_works_when_the_other_is_gone(values):
     with tempfile.TemporaryDirectory() as folder:
         store = zarr.storage.LocalStore(folder)

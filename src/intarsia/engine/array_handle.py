@@ -13,7 +13,7 @@ import numpy as np
 from intarsia._icechunk import is_immutable
 from intarsia.display import place_text
 from intarsia.engine.fetch.store import StoreFetcher, read_key
-from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
+from intarsia.errors import DataTypeError, IntarsiaError, MemberError, ReadError, signal_failure
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.region_table import NONE
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 MAX_CHANGES = 100
 """How many times in a row a read or write is repeated because the state has changed."""
-
-
-type Document = bytes
-"""A metadata document as a store has it; empty if it is gone."""
 
 
 class ReplicaFallback(NamedTuple):
@@ -72,13 +68,26 @@ class ArrayState[M: MemberArrays]:
         self.members = members
         self._sources: dict[str, AnyMember] = {}
         self._fitting: dict[int, AnyMember] = {}  # by row: what was found to fit the region
-        self._packings: dict[int, Packing] = {}  # by number
 
-    def source_of(self, part: RegionPart) -> AnyMember:
-        """The member behind a part of a plan, checked and prepared."""
-        source = self._fitting.get(part.row)
-        if source is not None and part.strip is None:
-            return source
+    def sources_of(self, parts: Sequence[RegionPart]) -> list[AnyMember]:
+        """The members behind the parts of a plan, checked and prepared; an error names the row."""
+        members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
+        if len(parts) > 1:
+            self.members.open_together([members[owner[part.row]] for part in parts])
+        sources = []
+        for part in parts:
+            source = self._fitting.get(part.row)
+            if source is None or part.strip is not None:
+                try:
+                    source = self._checked_source(part)
+                except IntarsiaError as error:
+                    error.row = part.row
+                    raise
+            sources.append(source)
+        return sources
+
+    def _checked_source(self, part: RegionPart) -> AnyMember:
+        """The member behind a part, found to fit its regions."""
         from intarsia.engine.prepared_member import checked_member  # opening reads nothing
 
         manifest, table = self.manifest, self.manifest.regions_and_replicas
@@ -97,14 +106,9 @@ class ArrayState[M: MemberArrays]:
 
     def packing_of(self, i: int) -> Packing | None:
         """How the stored numbers behind row `i` become values; None if they are values."""
-        packings = self.manifest.packings
-        number = int(self.manifest.regions_and_replicas.packing[i]) if len(packings) else NONE
-        if number == NONE:
-            return None
-        packing = self._packings.get(number)
-        if packing is None:
-            packing = self._packings[number] = packings[number]
-        return packing
+        manifest = self.manifest
+        number = int(manifest.regions_and_replicas.packing[i]) if len(manifest.packings) else NONE
+        return None if number == NONE else manifest.packings[number]
 
     def packings_of(self, part: RegionPart) -> Packing | Packings | None:
         """How the stored numbers behind a part become values; one for each region if it is a strip."""
@@ -122,11 +126,6 @@ class ArrayState[M: MemberArrays]:
 
             source = self._sources[name] = PreparedMember.of(name, member)
         return source
-
-    def member_names(self, parts: Iterable[RegionPart]) -> list[str]:
-        """The name of the member behind each part."""
-        members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
-        return [members[owner[part.row]] for part in parts]
 
     def change(self, manifest: Manifest, members: M) -> ArrayState[M]:
         """The next state; members that stay are not prepared again."""
@@ -223,12 +222,12 @@ class ArrayHandle[M: MemberArrays](ABC):
         """Where the metadata is that tells whether the state is current."""
         return f"{self.path}/zarr.json".lstrip("/")
 
-    def is_current(self, state: ArrayState[M], stored: Document | None = None) -> bool:
+    def is_current(self, state: ArrayState[M]) -> bool:
         """Whether the store agrees with the state; costs one small read if anything may have changed and
         this was not checked yet."""
         if self.fetcher().immutable:
             return True
-        document = read_key(self.store, self.document_key) if stored is None else stored
+        document = read_key(self.store, self.document_key)
         if not document:
             return False
         if self._last_seen != (document, state):
@@ -237,35 +236,33 @@ class ArrayHandle[M: MemberArrays](ABC):
             self._last_seen = document, state
         return True
 
-    def retry_on_change[T](
-        self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], Document | None]]
-    ) -> T:
+    def retry_on_change[T](self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int]]]) -> T:
         """Do some work on the state, and repeat it if the state turns out to be outdated.
 
-        The work returns its result; the rows of the regions that must still be backed as they were for the
-        result to count; and the metadata afterwards, if it was read then. For a read, these rows are
-        those in which chunks are missing: chunks of a removed member look as if they had never been written.
-        For a write, they are all that it touched: what goes to a removed member is lost.
+        The work returns its result, and the rows of the regions that must still be backed as they were for
+        the result to count. For a read, these are those in which chunks are missing: chunks of a removed
+        member look as if they had never been written. For a write, they are all that it touched: what goes to
+        a removed member is lost.
         """
         for _ in range(MAX_CHANGES):
             state = self.state
             try:
-                result, doubtful, stored = work(state)
+                result, doubtful = work(state)
             except Exception as error:
                 if signal_failure(error) is not None or not self._was_replaced(state):
                     raise
                 self._catch_up(state)
                 continue
-            if not doubtful or self._counts(state, doubtful, stored):
+            if not doubtful or self._counts(state, doubtful):
                 return result
         raise ReadError(
             f"the layout of the array at {place_text(self.store_path)} was changed {MAX_CHANGES} "
             "times while it was read or written"
         )
 
-    def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: Document | None) -> bool:
+    def _counts(self, state: ArrayState[M], doubtful: Sequence[int]) -> bool:
         """Whether work on a state counts; if the state has changed, the current one is picked up."""
-        if self.is_current(state, stored):
+        if self.is_current(state):
             return True
         self._catch_up(state)
         return self.still_backs(state, doubtful)

@@ -7,13 +7,13 @@ only for the chunks at hand, so a plan of a million chunks is a few columns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import product, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.engine.fetch.store import ByteRanges, Fetcher
-from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, piece_extents, selector_bounds
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, chunk_piece
 from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing_columns import Packings
 
@@ -69,12 +69,6 @@ class AxisCuts:
     def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
         position, stop, step = source.start, source.stop, source.step or 1
         at, down = target.start, (target.step or 1) < 0
-        only, begin = divmod(position, size)
-        if stop - position <= size - begin and not borders.size:  # like most small reads
-            self.chunk, self.target = [only], [target]
-            self.inside = [slice(begin, begin + stop - position, step)]
-            self.whole = [stop - position == size and step == 1 and not down]
-            return
         # A loop, as most parts have a few chunks along an axis, for which columns take longer.
         self.chunk, self.inside, self.target, self.whole = [], [], [], []
         inner = borders[(borders > position) & (borders < stop)].tolist() if borders.size else ()
@@ -283,26 +277,24 @@ class ChunkPlan:
         decoder, shape = self.source.decoder, self.source.chunk_shape
         if not (decoder.is_raw and decoder.nbytes >= WORTH_A_PIECE and self.source.grid):
             return
-        if self._points is None and all(all(axis.whole) for axis in self._axes):
-            return
         if self._points is not None:
-            each = [[selector_bounds(selector) for selector in inside] for _, inside in self._points]
-            ends = np.array(each, dtype=np.int64).reshape(-1, len(shape), 2)
+            insides: Iterable[tuple[AxisSelector, ...]] = (inside for _, inside in self._points)
+        elif all(all(axis.whole) for axis in self._axes):
+            return
         else:
-            along = [np.array([selector_bounds(inside) for inside in axis.inside]) for axis in self._axes]
-            columns = np.unravel_index(np.arange(self.chunks.size), self._counts)
-            ends = np.stack([axis[k] for axis, k in zip(along, columns, strict=True)], axis=1)
-        first, count = piece_extents(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
-        itemsize = decoder.stored_dtype.itemsize
-        part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
+            insides = product(*(axis.inside for axis in self._axes))
+        pieces = [chunk_piece(inside, shape) for inside in insides]
+        # A chunk of another size is damaged, which is found when all of it is read.
+        part = np.array([piece is not None for piece in pieces]) & (self.nbytes == decoder.nbytes)
         if not part.any():
             return
         object_index, start, nbytes = self.locations or ChunkLocations(
             self.object_index, np.zeros_like(self.chunks), self.nbytes
         )
-        nbytes = np.where(part, count * itemsize, nbytes)
-        self.locations = ChunkLocations(object_index, np.where(part, start + first * itemsize, start), nbytes)
-        self.nbytes = nbytes
+        itemsize = decoder.stored_dtype.itemsize
+        first, size = np.array([(piece.first, piece.size) if piece else (0, 0) for piece in pieces]).T
+        self.nbytes = np.where(part, size * itemsize, nbytes)
+        self.locations = ChunkLocations(object_index, start + part * first * itemsize, self.nbytes)
 
     def placements(self, positions: Ints) -> Iterator[Placement]:
         """Where these chunks go, and what is taken from them."""

@@ -7,7 +7,7 @@ chunks, only the blocks that hold the piece are decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from intarsia.engine.fetch.store import ByteRanges, Encoded, Fetcher, FileSpan, 
 from intarsia.engine.request import moved
 
 if TYPE_CHECKING:
+    from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
@@ -29,24 +30,23 @@ MAX_ENTRIES_KEPT = 1 << 20
 class Shards:
     """How inner chunks are arranged in the shards of a member."""
 
-    def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
+    def __init__(self, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> None:
         self.codec = codec
-        self.per_shard = per_shard
-        """The number of inner chunks in a shard along each axis."""
-        self.form = ShardIndex(per_shard, codec.index_location == "start", tuple(codec.index_codecs))
+        self.form = ShardIndex.of(codec, shard_shape)
         """How the index of a shard is stored."""
-        self._kept: dict[int, tuple[Any, Any]] = {}
+        self.per_shard = self.form.grid
+        """The number of inner chunks in a shard along each axis."""
+        self._kept: dict[int, Any] = {}
 
-    def known_index(self, object_index: int, stamp: Any = None) -> Any:
-        """The offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
-        known = self._kept.get(object_index)
-        return None if known is None or known[0] != stamp else known[1]
+    def known_index(self, object_index: int) -> Any:
+        """The offset and length of every inner chunk of a shard, if they were kept."""
+        return self._kept.get(object_index)
 
-    def remember_index(self, object_index: int, entries: Any, stamp: Any = None) -> None:
-        """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
+    def remember_index(self, object_index: int, entries: Any) -> None:
+        """Remember the index of a shard that never changes."""
         if len(self._kept) * len(entries) > MAX_ENTRIES_KEPT:
             self._kept.clear()
-        self._kept[object_index] = stamp, entries
+        self._kept[object_index] = entries
 
 
 class ChunkLocations(NamedTuple):
@@ -62,18 +62,14 @@ class ChunkLocations(NamedTuple):
     """The length; -1 for chunks that are not stored."""
 
 
-class ShardIndexError(Exception):
-    """The index of a shard could not be read: `position` is the first chunk of part `part` that needs it."""
-
-    def __init__(self, part: int, position: int, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.part, self.position, self.cause = part, position, cause
+type ErrorAt = Callable[[ChunkPlan, int, Exception], Exception]
+"""The error for a chunk of a part, by its position, that names the chunk."""
 
 
 class _PartShards(NamedTuple):
     """The shards that one part of a read touches."""
 
-    source: EngineMember
+    work: ChunkPlan
     shards: Shards
     object_index: Ints
     """The shard of each chunk."""
@@ -87,10 +83,10 @@ class _PartShards(NamedTuple):
     """The position of each chunk's shard in `touched`."""
 
     @classmethod
-    def by(cls, source: EngineMember, shards: Shards, chunks: Ints) -> _PartShards:
-        object_index, within = shard_positions(source, shards, chunks)
+    def by(cls, work: ChunkPlan, shards: Shards) -> _PartShards:
+        object_index, within = shard_positions(work.source, shards, work.chunks)
         touched, first, where = np.unique(object_index, return_index=True, return_inverse=True)
-        return cls(source, shards, object_index, within, touched, first, where.reshape(-1))
+        return cls(work, shards, object_index, within, touched, first, where.reshape(-1))
 
 
 def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
@@ -105,15 +101,14 @@ def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple
 
 
 def locate_inner_chunks(
-    fetcher: StoreFetcher, parts: Sequence[tuple[EngineMember, Shards, Ints]]
-) -> list[tuple[Fetcher, ChunkLocations]]:
-    """Locate inner chunks, given for each member with its shards as positions in its chunk grid, and say how
-    to fetch them.
+    fetcher: StoreFetcher, parts: Sequence[tuple[ChunkPlan, Shards]], error_at: ErrorAt
+) -> None:
+    """Tell each part where its inner chunks are, and how to fetch them.
 
     The indexes of all shards are fetched together.
     """
     touched = [_PartShards.by(*part) for part in parts]
-    located = fetcher.locate([(part.source, part.touched) for part in touched])
+    located = fetcher.locate([(part.work.source, part.touched) for part in touched])
     indexes: list[Any] = []
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
     for i, (part, (via, sizes)) in enumerate(zip(touched, located, strict=True)):
@@ -132,7 +127,7 @@ def locate_inner_chunks(
         try:
             for i, positions in members:
                 for k in positions.tolist():
-                    entries = _index(i, touched[i], k, received)
+                    entries = _index(touched[i], k, received, error_at)
                     if entries is None:
                         continue
                     indexes[i][k] = entries
@@ -140,16 +135,18 @@ def locate_inner_chunks(
                         touched[i].shards.remember_index(int(touched[i].touched[k]), entries)
         finally:
             received.close()
-    each = zip(touched, indexes, located, strict=True)
-    return [(via, _locations(i, part, table)) for i, (part, table, (via, _)) in enumerate(each)]
+    for part, table, (via, _) in zip(touched, indexes, located, strict=True):
+        work, work.fetcher = part.work, via
+        work.locations = _locations(part, table, error_at)
+        work.set_sizes(work.locations.nbytes)
 
 
-def _locations(i: int, part: _PartShards, indexes: Any) -> ChunkLocations:
+def _locations(part: _PartShards, indexes: Any, error_at: ErrorAt) -> ChunkLocations:
     entry = indexes[part.where, part.within]
     stored = entry[:, 0] != ABSENT
     bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
     if bad.any():
-        raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
+        raise error_at(part.work, int(np.argmax(bad)), points_outside())
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
     return ChunkLocations(part.object_index, start, np.where(stored, nbytes, -1))
 
@@ -157,10 +154,10 @@ def _locations(i: int, part: _PartShards, indexes: Any) -> ChunkLocations:
 def _index_spans(part: _PartShards, positions: Ints) -> ByteRanges:
     shards, nbytes = part.touched[positions], part.shards.form.nbytes
     start = part.shards.form.start(0)  # negative: counted from the end of the shard
-    return ByteRanges(part.source, shards, np.full(shards.shape, start), np.full(shards.shape, nbytes))
+    return ByteRanges(part.work.source, shards, np.full(shards.shape, start), np.full(shards.shape, nbytes))
 
 
-def _index(i: int, part: _PartShards, k: int, received: Generator[Encoded | None]) -> Any:
+def _index(part: _PartShards, k: int, received: Generator[Encoded | None], error_at: ErrorAt) -> Any:
     try:
         encoded = next(received)
         if encoded is None:
@@ -168,7 +165,7 @@ def _index(i: int, part: _PartShards, k: int, received: Generator[Encoded | None
         data = encoded.read() if type(encoded) is FileSpan else encoded
         return part.shards.form.decode(data)
     except Exception as error:
-        raise ShardIndexError(i, int(part.first[k]), error) from error
+        raise error_at(part.work, int(part.first[k]), error) from error
 
 
 WORTH_A_PIECE = 64 << 10
@@ -226,23 +223,3 @@ def selector_bounds(selector: Any) -> tuple[int, int]:
     if isinstance(selector, slice):
         return selector.start, selector.stop
     return int(selector.min()), int(selector.max()) + 1
-
-
-def piece_extents(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The first element and the size of the pieces of many chunks; for a large piece, of the whole chunk.
-
-    The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
-
-    >>> piece_extents(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
-    (array([182,   0]), array([ 21, 448]))
-    """
-    strides = np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)
-    several = extents > 1
-    several[:, -1] = True
-    axis = several.argmax(axis=1)
-    # Along the axes after that one, everything is in the piece.
-    used = np.arange(len(shape)) <= axis[:, None]
-    first = (starts * strides * used).sum(axis=1)
-    count = np.take_along_axis(extents, axis[:, None], axis=1)[:, 0] * strides[axis]
-    small = count * LARGEST_PART <= prod(shape)
-    return np.where(small, first, 0), np.where(small, count, prod(shape))

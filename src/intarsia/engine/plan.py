@@ -188,9 +188,6 @@ def plan(
 
 def from_touched(manifest: Manifest, request: Request, touched: TouchedRegions) -> SelectionPlan:
     """What these regions, or strips of them, contribute to a request."""
-    if touched.rows.size == 1 and touched.strips[0] is None and request.is_slices and not manifest.views:
-        box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
-        return from_region(request, int(touched.rows[0]), box, touched.shift[0].tolist())
     divide = _outer_parts if request.axes is not None else _point_parts
     parts = tuple(divide(manifest, request, touched))
     return SelectionPlan(request, parts, sum(part.size for part in parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from operator import lt
+from operator import lt, mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,7 +145,7 @@ class EngineMember(PreparedMember):
         """Whether values lie in the array itself, so that several threads may fill one."""
         self.refuses_missing = not array.async_array.config.read_missing_chunks
         """Whether chunks that are not stored are an error instead of the fill value."""
-        self.fill_value = fill_value_of(array)
+        self.fill_value = self.metadata.fill_value
         self.chunk_shape = outer_shape
         """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
         self.object_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
@@ -156,12 +156,11 @@ class EngineMember(PreparedMember):
         if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
             codec = codecs[0]
             self.chunk_shape = tuple(codec.chunk_shape)
-            per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
-            self.grid = tuple(a * b for a, b in zip(self.object_grid, per_shard, strict=True))
             try:
-                self.shards = Shards(codec, per_shard)
+                self.shards = Shards(codec, outer_shape)
             except CodecConfigurationError:
                 raise _ObstacleError("index codecs other than bytes and crc32c") from None
+            self.grid = tuple(map(mul, self.object_grid, self.shards.per_shard))
             spec = self._spec(self.chunk_shape)
             codecs = evolve_codecs(codec.codecs, spec)
         if prod(self.grid) > MAX_CHUNKS:

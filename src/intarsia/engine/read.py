@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -26,7 +25,7 @@ from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import DEFAULT_CONFIG, LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher, do_all
-from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
+from intarsia.engine.inner_chunks import locate_inner_chunks, shard_positions
 from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
@@ -60,7 +59,7 @@ def read_state(
     config: LogicalConfig,
     cache: ChunkCache | None,
     state: ArrayState[Any],
-) -> tuple[Values, list[int], None]:
+) -> tuple[Values, list[int]]:
     """The values according to one state, and the regions in which chunks are missing."""
     read = Read(handle, state, request, config, cache)
     while True:
@@ -85,7 +84,7 @@ async def read_request_async(
     try:
         await _elsewhere(read.begin)
         await read.read_chunks_async()
-        values, doubtful, _ = await _elsewhere(read.finish)
+        values, doubtful = await _elsewhere(read.finish)
         if not doubtful or await _elsewhere(handle.is_current, state):
             return values
     except Exception as error:
@@ -147,15 +146,9 @@ class Read:
         self.plan = plan(manifest, request, by_strips=by_strips, choose=choose)
         self.chunk_plans, self.by_zarr = [], []
         parts, points = self.plan.parts, request.axes is None
-        if len(parts) > 1:
-            state.members.open_together(state.member_names(parts))
-        for part in parts:
-            try:
-                source = state.source_of(part)
-                source = source if self._options is None else source.with_options(self._options)
-            except IntarsiaError as error:
-                error.row = part.row
-                raise
+        for part, source in zip(parts, state.sources_of(parts), strict=True):
+            if self._options is not None:
+                source = source.with_options(self._options)
             if isinstance(source, EngineMember):
                 packing = None if manifest.is_plain else state.packings_of(part)
                 self.chunk_plans.append(ChunkPlan(part, source, points, packing))
@@ -194,16 +187,7 @@ class Read:
                 work.look_up_later(*shard_positions(work.source, shards, work.chunks))
                 ((work.fetcher, _),) = fetcher.locate([(work.source, work.object_index)])
             return
-        try:
-            places = locate_inner_chunks(
-                fetcher, [(work.source, shards, work.chunks) for work, shards in sharded]
-            )
-        except ShardIndexError as failure:
-            work, _ = sharded[failure.part]
-            raise self._failure_at(work, failure.position, failure.cause) from failure.cause
-        for (work, _), (via, locations) in zip(sharded, places, strict=True):
-            work.fetcher, work.locations = via, locations
-            work.set_sizes(locations.nbytes)
+        locate_inner_chunks(fetcher, sharded, self._failure_at)
 
     def read_chunks(self) -> None:
         """Fetch and decode all chunks, in a few threads."""
@@ -215,13 +199,9 @@ class Read:
         if at_once is not None:
             self._decode_batch(*at_once, Scratch())
             return
-        queue = Queue(chunk_plans, threads, config.window)
-        scratches = threading.local()
+        queue, scratch = Queue(chunk_plans, threads, config.window), Scratch()
 
         def decode(taken: tuple[Batch, PendingBytes]) -> None:
-            scratch = getattr(scratches, "own", None)
-            if scratch is None:
-                scratch = scratches.own = Scratch()
             self._decode_batch(*taken, scratch)
 
         run_in_threads(queue.take, decode, threads, give_up=lambda _: queue.cancel())
@@ -231,10 +211,9 @@ class Read:
         if not self._busy:
             return
         threads = threads_for(self._busy, self._config)
-        queue = Queue(self._busy, threads, self._config.window)
+        queue, scratch = Queue(self._busy, threads, self._config.window), Scratch()
 
         async def take_and_decode() -> None:
-            scratch = Scratch()
             while (taken := queue.take()) is not None:
                 batch, pending = taken
                 if pending.arrival is not None:
@@ -315,7 +294,7 @@ class Read:
         except Exception as error:
             raise self._failure_at(work, position, error) from error
 
-    def finish(self) -> tuple[Values, list[int], None]:
+    def finish(self) -> tuple[Values, list[int]]:
         """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
         request, state = self._request, self._state
         if self.by_zarr:
@@ -328,7 +307,7 @@ class Read:
                 raise self._failure(part.row, source, None, error) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
-        return self._out.reshape(request.shape), incomplete, None
+        return self._out.reshape(request.shape), incomplete
 
     def use_other_layer(self, error: IntarsiaError) -> None:
         """After a failure, leave out the region to blame, if another layer may stand in for it.

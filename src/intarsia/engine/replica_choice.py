@@ -25,7 +25,7 @@ from intarsia.engine.plan import (
     from_touched,
     in_strips,
 )
-from intarsia.errors import IntarsiaError, ReadError
+from intarsia.errors import ReadError
 from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ class LayerChooser:
         """The row to read slices from that touch one region of layer 0; None if a region that they touch
         lacks some of them, so that `choose_all` has to decide."""
         choice, manifest = self._choice, self._manifest
-        if choice.avoided or choice.fallback:
+        if choice.avoided:
             return None
-        near = [] if choice.layer == 0 else self._touching(cells)
+        near = [] if choice.layer == 0 else self.touching(cells)
         rows = near if near and choice.layer is not None else [region, *near]
         if len(rows) == 1 and rows[0] == region:
             return region
@@ -153,8 +153,10 @@ class LayerChooser:
     def choose_all(self, request: Request, cells: Box, touched: TouchedRegions) -> TouchedRegions:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
+        if choice.avoided:  # what nobody asked for may be unreadable
+            touched, _ = _divided(touched, request.box)
         if choice.layer != 0:
-            for one, box in self._strips(self._touching(cells)):
+            for one, box in self._strips(self.touching(cells)):
                 inside, outside = _divided(touched, box)
                 if inside.rows.size and self._is_better(request, one, inside):
                     touched = outside.concat(one)
@@ -162,7 +164,7 @@ class LayerChooser:
             raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
         return touched
 
-    def _touching(self, cells: Box) -> list[int]:
+    def touching(self, cells: Box) -> list[int]:
         """The regions of replicas that touch a box of logical chunks, layer by layer."""
         choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
         near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
@@ -186,16 +188,7 @@ class LayerChooser:
             return True
         if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
             return True
-        return self._cost_of_regions(request, one) < self._cost_of_regions(request, others)
-
-    def _cost_of_regions(self, request: Request, touched: TouchedRegions) -> float:
-        """The cost; infinite if a member cannot be opened and another layer may stand in for it."""
-        try:
-            return self.price_of(request, touched).cost
-        except IntarsiaError:
-            if not self._choice.fallback:
-                raise
-            return math.inf
+        return self.price_of(request, one).cost < self.price_of(request, others).cost
 
     def price_of(self, request: Request, touched: TouchedRegions) -> ReadCost:
         """The cost of reading what a request touches of some regions; a chunk that several show is read
@@ -205,11 +198,7 @@ class LayerChooser:
     def price(self, planned: SelectionPlan) -> ReadCost:
         """The cost of reading all parts of a plan."""
         parts, total = planned.parts, NOTHING
-        names = self._state.member_names(parts)
-        if len(names) > 1:
-            self._state.members.open_together(names)
-        for name, part in zip(names, parts, strict=True):
-            source = self._state.source(name)
+        for part, source in zip(parts, self._state.sources_of(parts), strict=True):
             chunks = count_chunks(
                 part.member_selection, source.read_chunk_shape, points=planned.request.axes is None
             )
@@ -230,9 +219,8 @@ def layer_costs(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -
         taken[layer] = taken.get(layer, 0) + part.size
     for layer in manifest.layers:
         chooser = LayerChooser(state, LayerChoice(layer), near=near)
-        rows = np.flatnonzero(table.layer == layer)
-        inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
-        touched = TouchedRegions.of(manifest, rows[inside])
+        rows = chooser.touching(cells) if layer else manifest.regions.touching(cells)
+        touched = TouchedRegions.of(manifest, np.array(rows, dtype=np.int64))
         covered = from_touched(manifest, request, touched).size
         price = chooser.price_of(request, touched)
         found.append(LayerCost(layer, covered, taken.get(layer, 0), price))

@@ -35,9 +35,9 @@ class _Helpers:
     def __init__(self) -> None:
         self._lock, self._busy = threading.Lock(), 0
 
-    def take(self, wanted: int, most: int) -> int:
+    def take(self, wanted: int) -> int:
         with self._lock:
-            granted = max(0, min(wanted, most - self._busy))
+            granted = max(0, wanted - self._busy)
             self._busy += granted
             return granted
 
@@ -100,7 +100,7 @@ def run_in_threads[T](
             give_up(failure)
 
     helpers = _helpers
-    granted = helpers.take(threads - 1, threads - 1)
+    granted = helpers.take(threads - 1)
     started: list[_Helper] = []
     try:
         for _ in range(granted):

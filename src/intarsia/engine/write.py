@@ -20,7 +20,7 @@ from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import run_in_threads, threads_for
-from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, lock_shards
+from intarsia.engine.write_chunks import ChunkWriter, ShardWriter, lock_shards
 from intarsia.engine.zarr_fallback import write_part_by_zarr
 from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
 from intarsia.manifest.box import Box
@@ -36,7 +36,7 @@ from intarsia.nullable import NullableValues
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.engine.array_handle import ArrayState, Document
+    from intarsia.engine.array_handle import ArrayState
     from intarsia.engine.request import Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
@@ -61,33 +61,31 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
     values = values.reshape(request.working_shape)
     touched: set[str] = set()
 
-    def write(state: ArrayState[Any]) -> tuple[None, list[int], Document | None]:
+    def write(state: ArrayState[Any]) -> tuple[None, list[int]]:
         planned, points = plan(state.manifest, request), request.axes is None
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
         _check_regions(state, config, planned, parts)
-        rows = [state.manifest.regions.row(part.row) for part in parts]
-        sources = [state.source_of(part) for part in parts]
+        sources = state.sources_of(parts)
         # Values that some region cannot hold are refused before anything is written.
         chosen = [_for_region(state, part, values, points=points) for part in parts]
         if holds_nulls(values):
-            for (part, own), source, row in zip(chosen, sources, rows, strict=True):
+            for (part, own), source in zip(chosen, sources, strict=True):
+                row = state.manifest.regions.row(part.row)
                 own = own[part.output_selection if points else outer_index(part.output_selection, own.shape)]
                 as_member_values(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
         if len(state.manifest.replicas) and parts:
             boxes = written_cells(state.manifest, request)
             if config.replicas == "drop" and logical.cut_replicas(*boxes):
-                return None, written, None  # the state has changed, so all of it is done again
+                return None, written  # the state has changed, so all of it is done again
         touched.update(source.name for source in sources)
-        stored = None
         for (part, own), source in zip(chosen, sources, strict=True):
             target = source.with_options(logical.options(config.options))
-            stored = write_part(target, part, own, points=points, config=config, look=logical.look)
+            write_part(target, part, own, points=points, config=config)
         if len(state.manifest.replicas):
             written += _write_replicas(logical, state, config, request)
-            stored = None  # it was requested before the last part was written
-        return None, written, stored
+        return None, written
 
     logical.retry_on_change(write)
     for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part
@@ -120,14 +118,14 @@ def _write_replicas(
     """
     manifest, rows = state.manifest, []
     base, points = len(manifest.regions), request.axes is None
-    values, _, _ = read_state(logical, request, replace(config, layer=0, fallback=False), None, state)
+    values, _ = read_state(logical, request, replace(config, layer=0, fallback=False), None, state)
     values = values.reshape(request.working_shape)
     for layer in manifest.layers[1:]:
         choose = LayerChoice(layer).chooser_for(state)
         parts = {part.row: part for part in plan(manifest, request, choose=choose).parts if part.row >= base}
-        for part in parts.values():
+        for part, source in zip(parts.values(), state.sources_of([*parts.values()]), strict=True):
             own_part, own = _for_region(state, part, values, points=points)
-            target = state.source_of(part).with_options(logical.options(config.options))
+            target = source.with_options(logical.options(config.options))
             write_part(target, own_part, own, points=points, config=config)
             rows.append(part.row)
     return rows
@@ -193,13 +191,10 @@ def write_part(
     *,
     points: bool,
     config: LogicalConfig,
-    look: Look | None = None,
-) -> Document | None:
+) -> None:
     """Write what the `output_selection` of a part selects of the values to its `member_selection`.
 
-    What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
-    everything in one go, it also checks in that go whether the array has changed: asking afterwards would
-    make a small write a fifth slower.
+    What intarsia does not write itself, such as nullable members, is left to zarr.
     """
     if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):
         values = values.values  # the caller made sure that none of this part's values are null
@@ -209,18 +204,19 @@ def write_part(
         or values.dtype != source.array.dtype
     ):
         write_part_by_zarr(source, part, values, points=points)
-        return None
+        return
     work = ChunkPlan(part, source, points)
     work.out = values
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
-        return _written(ChunkWriter(work, threads, config.window, look))
+        _run(ChunkWriter(work, threads, config.window))
+        return
     check_store(source.array.store)
     with lock_shards(source, part, points=points):
-        return _written(ShardWriter(work, threads, config.window, look, source.shards))
+        _run(ShardWriter(work, threads, config.window, source.shards))
 
 
-def _written(writer: ChunkWriter) -> Document | None:
+def _run(writer: ChunkWriter) -> None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
         run_in_threads(writer.take, writer.write, writer.threads, give_up=writer.give_up)
@@ -230,4 +226,3 @@ def _written(writer: ChunkWriter) -> Document | None:
         if isinstance(failure, Exception):  # code that catches it finds the store at rest
             writer.wait()
         raise
-    return writer.stored

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
-from itertools import batched, chain, count
+from itertools import batched, count
 from math import prod
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore
 
 from intarsia._compat import morton_order_coords, store_supports_sync_io
 from intarsia._icechunk import IcechunkStore
@@ -48,7 +48,6 @@ from intarsia.errors import ReadError
 from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
-    from intarsia.engine.array_handle import Document
     from intarsia.engine.chunk_plan import ChunkPlan, Placement
     from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember
@@ -61,9 +60,6 @@ type Pieces = list[Any]
 
 type Stored = list[tuple[str, Encoded | None]]
 """Keys and the values to store there; None removes a value."""
-
-type Look = Callable[[], Coroutine[Any, Any, Document]]
-"""Asks the store for the metadata of the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
 
@@ -90,8 +86,6 @@ class SyncWriter:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.retains_buffers = type(store) not in (MemoryStore, LocalStore)
-        """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
@@ -139,58 +133,16 @@ class _FileWriter(SyncWriter):
             return os.open(path, flags, 0o666)
 
 
-class AsyncWriter:
-    """Values on their way to a store that works on an event loop, some batches at a time."""
-
-    def __init__(self, store: Store, look: Look | None = None) -> None:
-        self._store, self._look = store, look
-        self.stored: Document | None = None
-        """The metadata after a batch was stored, if it was read then."""
-        self._begun: list[Future[None]] = []
-        self._lock = threading.Lock()
-        self._given_up = False
-
-    def begin(self, encoded: Stored) -> None:
-        """Arrange for these to be stored; wait if too much is on its way."""
-        with self._lock:
-            if self._given_up:
-                return
-            self._begun.append(run_on_event_loop(self._set(encoded)))
-            earlier = self._begun[:-BATCHES_STORED_AT_A_TIME][-1:]
-        for storing in earlier:
-            storing.result()
-
-    async def _set(self, encoded: Stored) -> None:
-        form: Callable[[Encoded], Any] = as_buffer
-        opened: AbstractAsyncContextManager[Any] = nullcontext(self._store)
-        if isinstance(self._store, IcechunkStore):
-            form, opened = as_bytes, self._store.bulk_writer()
-        async with opened as store:
-            await do_all(
-                [
-                    store.delete(key) if value is None else store.set(key, form(value))
-                    for key, value in encoded
-                ]
-            )
-        if self._look is not None:
-            self.stored = await self._look()
-
-    def finish(self) -> None:
-        """Wait until everything is stored."""
-        for storing in self._begun:
-            storing.result()
-
-    def give_up(self, failure: BaseException) -> None:
-        """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
-        with self._lock:  # threads that begin something later see it
-            self._given_up = True
-        if not isinstance(failure, Exception):
-            for storing in self._begun:
-                storing.cancel()
-
-    def wait(self) -> None:
-        """Wait until everything that has begun is finished."""
-        wait(self._begun)
+async def store_all(store: Store, encoded: Stored) -> None:
+    """Store these on an event loop."""
+    form: Callable[[Encoded], Any] = as_buffer
+    opened: AbstractAsyncContextManager[Any] = nullcontext(store)
+    if isinstance(store, IcechunkStore):
+        form, opened = as_bytes, store.bulk_writer()
+    async with opened as inner:
+        await do_all(
+            [inner.delete(key) if value is None else inner.set(key, form(value)) for key, value in encoded]
+        )
 
 
 locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
@@ -230,38 +182,29 @@ def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> It
 class ChunkWriter:
     """Encodes batches of chunks of one part, and stores them."""
 
-    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None) -> None:
+    def __init__(self, work: ChunkPlan, threads: int, window: int) -> None:
         self.threads = threads
         """How many threads should call `write`."""
         self._work, self._source = work, work.source
         self._encoder = work.source.encoder
-        store = work.source.array.store_path.store
+        self._store = store = work.source.array.store_path.store
         self._writer = store_writer(store)
-        self._retains_buffers = self._writer is None or self._writer.retains_buffers
-        """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.chunk_shape)
-        cut = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
-        first, second = next(cut), next(cut, None)
-        self._batches: Iterator[Any] = chain([first] if second is None else [first, second], cut)
-        # When the only batch is stored, so is everything.
-        self._async_writer = AsyncWriter(store, look if second is None else None)
+        self._batches = self._cut(window // 2 // (BATCHES_STORED_AT_A_TIME + threads))
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
             [(work.source, work.chunks)]
         )[0][0]
         self._reading: set[PendingBytes] = set()
+        self._storing: list[Future[None]] = []
+        """What is on its way to a store that works on an event loop."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._own = threading.local()
+        self._scratch = Scratch()
 
     def _cut(self, most_bytes: int) -> Iterator[Any]:
         """What is written at a time: the positions of some chunks in the work."""
         each = max(1, self._work.chunks.size // (self.threads * BATCHES_PER_THREAD))
         return (batch[0][1] for batch in batches([self._work], most_bytes, each))
-
-    @property
-    def stored(self) -> Document | None:
-        """The metadata after everything was stored, if it was read then."""
-        return self._async_writer.stored
 
     def take(self) -> Any:
         """What to write next; None if there is nothing left."""
@@ -289,7 +232,17 @@ class ChunkWriter:
         finally:
             before.close()
         if encoded:
-            self._async_writer.begin(encoded)
+            self._begin_storing(encoded)
+
+    def _begin_storing(self, encoded: Stored) -> None:
+        """Arrange for these to be stored; wait if too much is on its way."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            self._storing.append(run_on_event_loop(store_all(self._store, encoded)))
+            earlier = self._storing[:-BATCHES_STORED_AT_A_TIME][-1:]
+        for storing in earlier:
+            storing.result()
 
     def _fetched(self, objects: Ints) -> Generator[Encoded | None]:
         """The currently stored chunks, as they arrive."""
@@ -303,13 +256,6 @@ class ChunkWriter:
             received.close()
             with self._lock:
                 self._reading.discard(pending)
-
-    @property
-    def _scratch(self) -> Scratch:
-        scratch: Scratch | None = getattr(self._own, "scratch", None)
-        if scratch is None:
-            scratch = self._own.scratch = Scratch()
-        return scratch
 
     def _decoded(self, chunk: int, stored: Callable[[], Encoded | None]) -> Values | None:
         """The chunk as it is, to be changed; None if it is not stored."""
@@ -341,34 +287,34 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not source.decoder.asks_for_index:
-            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
+            return self._encoder.encode(values)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
+            return self._encoder.encode(values)
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        self._async_writer.finish()
+        for storing in self._storing:
+            storing.result()
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
-        self._async_writer.give_up(failure)
-        with self._lock:
+        with self._lock:  # threads that begin something later see it
             self._stop.set()
             self._batches = iter(())
-            reading = list(self._reading)
+            begun: list[PendingBytes | Future[None]] = [*self._reading, *self._storing]
         if not isinstance(failure, Exception):
-            for each in reading:
+            for each in begun:
                 each.cancel()
 
     def wait(self) -> None:
         """Wait until everything that has begun is finished."""
-        self._async_writer.wait()
+        wait(self._storing)
 
 
 class ShardWriter(ChunkWriter):
     """The same for chunks in shards: a thread writes whole shards, and those left over help it encode."""
 
-    def __init__(self, work: ChunkPlan, threads: int, window: int, look: Look | None, shards: Shards) -> None:
+    def __init__(self, work: ChunkPlan, threads: int, window: int, shards: Shards) -> None:
         self._form, self._order = shards.form, written_order(shards)
         self._shard_bytes = work.source.decoder.nbytes * prod(shards.per_shard)
         self._object_index, within = shard_positions(work.source, shards, work.chunks)
@@ -379,8 +325,7 @@ class ShardWriter(ChunkWriter):
         """Which shards are written as a whole, as far as they are in the array: nothing of them is kept."""
         several = max(1, min(threads, self._objects.size, window // self._shard_bytes))
         self._helpers = threads // several
-        super().__init__(work, several, window, look)
-        self._retains_buffers = True
+        super().__init__(work, several, window)
 
     def _cut(self, most_bytes: int) -> Iterator[list[tuple[int, Ints]]]:
         """Some shards, by number, and the positions of their chunks."""
@@ -412,7 +357,7 @@ class ShardWriter(ChunkWriter):
         finally:
             stored.close()
         if done:
-            self._async_writer.begin(done)
+            self._begin_storing(done)
 
     def _chunks(
         self, positions: Ints, before: dict[tuple[int, ...], memoryview]

@@ -20,7 +20,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, evolve_codecs, sync
-from intarsia.codecs.base import switch_pipeline
+from intarsia.codecs.base import SynchronousCodec, switch_pipeline
 from intarsia.engine.chunk_codecs import Decoder, Scratch
 from intarsia.engine.chunk_plan import outer_index
 from intarsia.engine.fetch.fetcher_choice import check_links
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
 
 
-class _CheckedChain(ArrayBytesCodec):
+class _CheckedChain(SynchronousCodec, ArrayBytesCodec):
     """A chain of codecs that decodes as the engine does: it does not trust what a chunk says."""
 
     is_fixed_size = False
@@ -52,9 +52,6 @@ class _CheckedChain(ArrayBytesCodec):
         except ChunkDecodeError as error:
             raise ValueError(error) from error  # of which the pipeline says which chunk it was
         return values if isinstance(values, NDBuffer) else spec.prototype.nd_buffer.from_numpy_array(values)
-
-    async def _decode_single(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, data, spec)
 
     def compute_encoded_size(self, _nbytes: int, _spec: ArraySpec) -> int:
         raise NotImplementedError

@@ -9,13 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
-from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia._icechunk import is_immutable
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
-from intarsia.engine.array_handle import ArrayHandle, ArrayState, Document
+from intarsia.engine.array_handle import ArrayHandle, ArrayState
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
@@ -145,11 +144,6 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             if manifest.generation != self.manifest.generation or manifest != self.manifest:
                 self.state = ArrayState(manifest, self.members.reopened(fresh, manifest.members))
             self._fetcher = None
-
-    async def look(self) -> Document:
-        """The metadata as it is now, for a writer whose bytes this event loop just stored."""
-        document = await self.group.store.get(self.document_key, default_buffer_prototype())
-        return b"" if document is None else document.to_bytes()
 
     def is_described_by(self, document: bytes, state: ArrayState[Members]) -> bool:
         return state.manifest.matches(document)

@@ -1,8 +1,7 @@
-"""Shards in files of this machine: indexes are kept, and never belong to another file than the one read."""
+"""Shards in files of this machine: an index never belongs to another file than the one read."""
 
 import os
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
 from intarsia.codecs.shard_index import ShardIndex
-from intarsia.engine.fetch import local_files
 
 FIRST = np.arange(256, dtype="i4").reshape(16, 16)
 SECOND = FIRST[::-1].copy()
@@ -28,23 +26,6 @@ def shard(place, data, inner=(), **options):
     return array
 
 
-@pytest.fixture
-def later(monkeypatch):
-    """What was written is old enough for its index to be kept."""
-    now = time.time_ns
-    monkeypatch.setattr(local_files.time, "time_ns", lambda: now() + 2 * local_files.SETTLED_NS)
-
-
-@pytest.fixture
-def decoded(monkeypatch):
-    """Counts the indexes that are read."""
-    counted, decode = [], ShardIndex.decode
-    monkeypatch.setattr(
-        ShardIndex, "decode", lambda index, stored: counted.append(1) or decode(index, stored)
-    )
-    return counted
-
-
 def backwards(path):
     """The same chunks, as many bytes, but the last one first: index and chunks belong together."""
     content, form = path.read_bytes(), ShardIndex((4, 4), first=False)
@@ -53,22 +34,9 @@ def backwards(path):
     return b"".join(form.pieces(turned))
 
 
-def test_an_index_is_kept_while_the_file_is_the_same(tmp_path, later, decoded):
-    reader = intarsia.reader(shard(tmp_path / "a", FIRST))
-    for y in range(16):
-        np.testing.assert_array_equal(reader[y], FIRST[y])
-    assert len(decoded) == 1
-
-
-def test_an_index_of_a_file_that_was_just_written_is_not_kept(tmp_path, decoded):
-    reader = intarsia.reader(shard(tmp_path / "a", FIRST))
-    assert reader[0, 0] == reader[0, 0] == 0
-    assert len(decoded) == 2
-
-
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("inner", [[], [ZstdCodec()]])
-def test_a_shard_that_somebody_rewrites_is_not_read_by_its_old_index(tmp_path, later, in_place, inner):
+def test_a_shard_that_somebody_rewrites_is_not_read_by_its_old_index(tmp_path, in_place, inner):
     reader = intarsia.reader(shard(tmp_path / "a", FIRST, inner))
     path = tmp_path / "a" / "c" / "0" / "0"
     np.testing.assert_array_equal(reader[...], FIRST)
@@ -85,7 +53,7 @@ def test_a_shard_that_somebody_rewrites_is_not_read_by_its_old_index(tmp_path, l
     np.testing.assert_array_equal(reader[3:5, 7], SECOND[3:5, 7])
 
 
-def test_a_shard_with_its_chunks_in_another_order_is_read_by_its_own_index(tmp_path, later):
+def test_a_shard_with_its_chunks_in_another_order_is_read_by_its_own_index(tmp_path):
     reader = intarsia.reader(shard(tmp_path / "a", FIRST))
     assert reader[0, 0] == 0
     path = tmp_path / "a" / "c" / "0" / "0"

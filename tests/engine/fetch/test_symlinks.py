@@ -195,16 +195,3 @@ def test_references_are_not_made_of_what_may_not_be_read(tmp_path, secret):
     with pytest.raises(NotAuthorizedError, match="is not authorised to read below"):
         intarsia.archives.to_kerchunk(tmp_path / "repository", "", tmp_path / "references.json")
     assert not (tmp_path / "references.json").exists()
-
-
-def test_directories_are_free_of_links_if_all_of_them_were_looked_at(tmp_path, secret):
-    folder = tmp_path / "store" / "c"
-    folder.mkdir(parents=True)
-    (folder / "0").write_bytes(b"1")
-    folders = symlinks.CheckedFolders(str(tmp_path / "store"))
-    assert folders.is_free(most=2)
-    assert not folders.is_free(most=1)
-    (folder / "1").symlink_to(folder / "0")
-    assert folders.is_free(most=9)
-    (folder / "2").symlink_to(secret)
-    assert not folders.is_free(most=9)

@@ -13,7 +13,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -85,9 +85,6 @@ WORTH_LISTING = 8
 MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot from a remote store; threads would
 cost more than they save if the store is on this machine."""
-
-MAX_ENTRIES = 1_000_000
-"""Directories with more entries than this are not searched for links; all references are, instead."""
 
 WORTH_CHECKSUMS = 8
 """How many requests must be saved to make up for reading the checksums of a member from a remote store."""
@@ -269,7 +266,7 @@ class IcechunkSession:
         located: list[tuple[Fetcher, Ints | None]] = []
         for table, (source, object_index) in zip(tables, sources, strict=True):
             if table is None:
-                self.check_links(source.path, many=source.object_count > MAX_CHUNKS_LISTED)
+                self.check_links(source.path)
                 located.append((self._batches, None))
             else:
                 located.append((self._fetcher_for(table, object_index), table.sizes(object_index)))
@@ -359,17 +356,16 @@ class IcechunkSession:
         self._check_links_of(file.url for file in files)
         return self._source_objects if False in kinds else self._batches
 
-    def check_links(self, path: str, *, many: bool = False) -> None:
+    def check_links(self, path: str) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
         link that leads out of its prefix.
 
         Called before Icechunk opens files, as it follows all links. One look at an array is enough for a
-        session. If it has many chunks, a look at the directories is faster than one at all references.
+        session.
         """
         if path in self._is_checked or may_follow():
             return
-        is_free = not self.sources.are_local or (many and self.sources.are_free_of_links(MAX_ENTRIES))
-        self._check_links_of(() if is_free else chunk_table(self.store, path).location)
+        self._check_links_of(chunk_table(self.store, path).location if self.sources.are_local else ())
         self._is_checked.add(path)
 
     def _check_links_of(self, urls: Iterable[str]) -> None:
@@ -570,16 +566,12 @@ class SessionRequests(SessionFiles):
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self._session.store)
-        ranges = self._ranges(spans)
-        if ranges is not None and (ranges.owner >= 0).any():
-            return LoopFetch(self._get_objects(spans, ranges))
-        requests, parts = coalesce_spans(spans)
-        return LoopFetch(self._get(list(requests_of(requests)), parts))
+        return LoopFetch(self._get(spans, self._ranges(spans)))
 
-    async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        return parts(await self._session.get_all(requests))
-
-    async def _get_objects(self, spans: Sequence[ByteRanges], ranges: ObjectRanges) -> list[Any]:
+    async def _get(self, spans: Sequence[ByteRanges], ranges: ObjectRanges | None) -> list[Any]:
+        if ranges is None:
+            joined, parts = coalesce_spans(spans)
+            return parts(await self._session.get_all(list(requests_of(joined))))
         own, requests = ranges.coalesce()
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
@@ -592,39 +584,24 @@ class SessionRequests(SessionFiles):
         others, *contents = await asyncio.gather(self._session.get_all([keys[k] for k in rest]), *transfers)
         for k, item in zip(rest, others, strict=True):
             items[k] = item
-        refused: dict[int, list[int]] = {}
+        refused: list[tuple[int, RefusedError]] = []
         first, start, nbytes = requests.first.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
         for k, number in zip(own.tolist(), requests.request.tolist(), strict=True):
             content = contents[number]
             if isinstance(content, RefusedError):
-                refused.setdefault(number, []).append(k)
+                refused.append((k, content))
             elif isinstance(content, Exception):
                 items[k] = content
             else:
                 begin = start[k] - first[number]
                 items[k] = memoryview(content)[begin : begin + nbytes[k]]
-        again = [self._ask_icechunk(items, keys, places, contents[n]) for n, places in refused.items()]
-        await asyncio.gather(*again)
+        again = await self._session.get_all([keys[k] for k, _ in refused])
+        for (k, why), item in zip(refused, again, strict=True):
+            # Icechunk ignores what a web server says about a file, so one that has changed stays refused.
+            is_changed = isinstance(why, ChangedError) and not isinstance(item, Exception)
+            items[k] = OSError(str(why)) if is_changed else item
         return items
 
     async def _request(self, file: ReferencedFile, first: int, last: int) -> Any:
         async with self._session.object_gate:
             return await request_bytes(file, first, last)
-
-    async def _ask_icechunk(
-        self, items: list[Any], keys: list[KeyRange], places: list[int], why: RefusedError
-    ) -> None:
-        """Ask Icechunk for the pieces of a file that was refused; for the first it will say why.
-
-        It ignores what a web server says about a file, so one that has changed stays refused.
-        """
-        head, *rest = places
-        (items[head],) = await self._session.get_all([keys[head]])
-        if isinstance(why, ChangedError) and not isinstance(items[head], Exception):
-            items[head] = OSError(str(why))
-        if isinstance(items[head], Exception):
-            found = [items[head]] * len(rest)
-        else:
-            found = await self._session.get_all([keys[k] for k in rest])
-        for k, item in zip(rest, found, strict=True):
-            items[k] = item

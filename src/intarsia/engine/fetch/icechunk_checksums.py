@@ -38,8 +38,7 @@ MAX_INFLATION, MAX_BYTES = 400, 1 << 30
 
 # The numbers of fields, as in the schemas.
 SNAPSHOT_NODES = 2
-NODE_ID, NODE_PATH, NODE_KIND, NODE_DATA = 0, 1, 3, 4
-NODE_IS_ARRAY = b"\1"
+NODE_ID, NODE_PATH, NODE_DATA = 0, 1, 4
 ARRAY_MANIFESTS = 2
 MANIFEST_REF_ID = 0
 MANIFEST_ARRAYS = 1
@@ -153,8 +152,6 @@ class Snapshot:
         if place is None:
             raise FormatError(f"there is no {path}")
         node = ROOT + place
-        if file.contents(file.places(node, NODE_KIND), 1) != [NODE_IS_ARRAY]:
-            raise FormatError("it is not an array")
         data = file.places(node, NODE_DATA)
         manifests = file.tables(data + file.number[data], ARRAY_MANIFESTS)
         names = file.contents(file.places(manifests, MANIFEST_REF_ID), 12)

@@ -5,13 +5,12 @@ reader would wait for one after the other. Checking whether a file is in memory 
 and nothing else is done where the first of many is.
 
 For inner chunks of a shard, one open file serves the index and the chunks. A shard that is replaced during a
-read is read as it was. Its index is remembered for as long as the system says that the file is the same.
+read is read as it was.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,6 @@ from intarsia.file_io import read_exactly
 if TYPE_CHECKING:
     from intarsia.engine.chunk_codecs import Decoder
     from intarsia.engine.fetch.symlinks import CheckedFolders
-    from intarsia.engine.inner_chunks import Shards
 
 
 MAX_FILES = 64
@@ -131,34 +129,10 @@ def _announce(open_file: Callable[[int], int], position: int, start: int, nbytes
 SMALL_CHUNK = 16 << 10
 """Stored bytes: asking the system for a chunk this small takes longer than copying it once more."""
 
-WORTH_JOINING = 16
+WORTH_JOINING = 32
 """Fewer chunks are read one by one in the time that it takes to find out which are neighbours."""
 
-SETTLED_NS = 3_000_000_000
-"""A file that was changed less than this ago may change again without a new time: file systems count in steps
-of up to two seconds. Its index is not kept."""
-
 _NO_ENTRY = int(ABSENT)
-
-
-def index_of(file: int, shards: Shards, object_index: int) -> Any:
-    """The offset and length of every inner chunk of an open shard, either kept from before or read.
-
-    The index is kept with what the system says about the file; if it says the same again, the file has not
-    changed. Anybody may set the time at which a file was modified, but nobody the one at which its status
-    changed.
-    """
-    status = os.fstat(file)
-    times = status.st_mtime_ns, status.st_ctime_ns
-    stamp = status.st_dev, status.st_ino, status.st_size, *times
-    entries = shards.known_index(object_index, stamp)
-    if entries is None:
-        shows_changes = time.time_ns() - max(times) > SETTLED_NS  # seen before it is read
-        form = shards.form
-        entries = form.decode(read_exactly(file, max(0, form.start(status.st_size)), form.nbytes))
-        if shows_changes:
-            shards.remember_index(object_index, entries, stamp)
-    return entries
 
 
 def inner_chunks(folders: CheckedFolders, item: ByteRanges) -> Iterator[Encoded | None]:
@@ -168,6 +142,7 @@ def inner_chunks(folders: CheckedFolders, item: ByteRanges) -> Iterator[Encoded 
     """
     source, shards, objects = item.source, item.source.shards, item.object_index
     assert shards is not None
+    form = shards.form
     changes = np.flatnonzero(objects[1:] != objects[:-1]) + 1
     ends = [*changes.tolist(), objects.size] if objects.size > 1 else [1]
     start = 0
@@ -181,7 +156,8 @@ def inner_chunks(folders: CheckedFolders, item: ByteRanges) -> Iterator[Encoded 
             yield from (None for _ in range(some.object_index.size))
             continue
         try:
-            entries = index_of(file, shards, int(some.object_index[0]))
+            start_of_index = max(0, form.start(os.lseek(file, 0, os.SEEK_END)))
+            entries = form.decode(read_exactly(file, start_of_index, form.nbytes))
             yield from _in_shard(file, entries, some)
         finally:
             os.close(file)

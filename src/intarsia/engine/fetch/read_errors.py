@@ -14,7 +14,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.display import common_prefix, storage_hint
-from intarsia.engine.fetch.store import run_on_event_loop
+from intarsia.engine.fetch.store import read_part
 from intarsia.errors import NotAuthorizedError, ReadError, advice, signal_failure
 
 NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
@@ -122,11 +122,7 @@ def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
             key = "/".join([path, "c", *map(str, table.index[row].tolist())])
             # Any other error is reported to those who read it.
             with suppress(icechunk.IcechunkError), explain_refusals(store, path):
-                run_on_event_loop(_first_byte(store, key)).result()
-
-
-async def _first_byte(store: icechunk.IcechunkStore, key: str) -> None:
-    await store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1))
+                read_part(store, key, default_buffer_prototype(), RangeByteRequest(0, 1))
 
 
 def read_failure_text(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:

@@ -54,16 +54,13 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
 
 def links_below(folder: str) -> Iterator[str]:
     """The paths of all symbolic links in a directory; those that lead to directories are not followed."""
-    return (entry.path for entry in _entries_below(folder) if entry.is_symlink())
-
-
-def _entries_below(folder: str) -> Iterator[os.DirEntry[str]]:
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_symlink():
+                    yield entry.path
+                elif entry.is_dir():
                     waiting.append(entry.path)
 
 
@@ -100,24 +97,6 @@ class CheckedFolders:
         if folder not in self._inside:
             self.check(folder)
         return open_file(self._root + key, self._root)
-
-    def is_free(self, most: int) -> bool:
-        """Whether no link leads out; False if there are more than `most` entries.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     CheckedFolders(folder).is_free(most=10)
-        True
-        """
-        try:
-            for count, entry in enumerate(_entries_below(self._root)):
-                if count >= most:
-                    return False
-                if entry.is_symlink():
-                    refuse_link_out(entry.path, self._root)
-        except (OSError, ReadError):
-            return False
-        return True
 
     def check_file(self, key: str) -> None:
         """Raise `ReadError` if a file is a link out of the store, or lies behind one."""

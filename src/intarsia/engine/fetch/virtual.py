@@ -130,10 +130,6 @@ class ReferencedFiles:
         """Whether some of them may be on this machine."""
         return bool(self._local)
 
-    def are_free_of_links(self, most_entries: int) -> bool:
-        """Whether no link leads out of the local prefixes; False if there are too many files to look at."""
-        return all(each.folders.is_free(most_entries) for each in self._local.values())
-
     def check_links(self, urls: Iterable[str]) -> None:
         """Raise `ReadError` if one of these is behind a link that leads out of its prefix."""
         for url in dict.fromkeys(urls) if self._local else ():
