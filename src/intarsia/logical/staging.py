@@ -286,8 +286,7 @@ def reserve_in_existing_regions(logical: LogicalArrayHandle, box: Box) -> Reserv
     logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
     reservation = Reservation(logical, box.start)
-    for i in manifest.regions.touching(manifest.cells(box)).tolist():
-        row = manifest.regions.row(i)
+    for row, _ in manifest.regions.parts(manifest.cells(box)):
         shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow

@@ -66,15 +66,6 @@ class Row(NamedTuple):
         """
         return tuple(map(operator.sub, self.member_start, self.box.start))
 
-    @property
-    def member_box(self) -> Box:
-        """The box of the member, in logical chunks.
-
-        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).member_box
-        Box(start=(0, 2), stop=(5, 12))
-        """
-        return self.box.shifted(self.shift)
-
     def crop(self, box: Box) -> Row:
         """The same region, showing another box of the same member: a smaller or larger one."""
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
@@ -274,9 +265,8 @@ class RegionTable(LazyColumns):
         [Box(start=(0,), stop=(2,)), Box(start=(4,), stop=(5,))]
         """
         parts = [box]
-        for i in self.touching(box).tolist():
-            covered = self.row(i).box
-            parts = [left for part in parts for left in part.subtract(covered)]
+        for row, _ in self.parts(box):
+            parts = [left for part in parts for left in part.subtract(row.box)]
         return parts
 
     def covers(self, box: Box) -> bool:
