@@ -155,7 +155,8 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, en
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
         return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
-    if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
+    is_open = encoding == Encoding(options=encoding.options)
+    if not is_open and not _is_encoding_of(logical, rows.tolist(), encoding):
         named = ", ".join(logical.state.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"

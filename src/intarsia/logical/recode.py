@@ -94,7 +94,9 @@ def reserve_recode(
         for row, part in manifest.regions.parts(box)
     ]
     if not parts:
-        purpose = "replicate" if layer else "recode"
+        purpose = "recode"
+        if layer:
+            purpose = "replicate.\n  Say what to replicate as the array grows: arr.set_policy(replica={…})"
         raise NoRegionError(
             f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
         )

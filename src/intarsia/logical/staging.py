@@ -40,17 +40,7 @@ def lattice_box(manifest: Manifest, bounds: BoundsLike | None) -> Box:
     >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
     Box(start=(1,), stop=(3,))
     """
-    try:
-        pairs = element_bounds(... if bounds is None else bounds, manifest.shape)
-    except (TypeError, ValueError):  # single numbers, floats, steps
-        pairs = []
-    if len(pairs) != manifest.ndim:
-        axes = "axis" if manifest.ndim == 1 else "axes"
-        raise ShapeError(
-            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} "
-            f"{axes}, or slices without a step: np.s_[0:500, :]"
-        )
-    box = Box.of(pairs)
+    box = Box.of(element_bounds(... if bounds is None else bounds, manifest.shape))
     columns = list(zip(box.start, box.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(

@@ -88,13 +88,11 @@ class LazyColumns:
 
         def __getattr__(self, name: str) -> Any:
             values, names = vars(self), [column.name for column in fields(self)]
-            if name in names and (read := values.get("_read")) is not None:
-                columns = read()
-                values.update({name: getattr(columns, name) for name in names})
-                values.pop("_read", None)
-            if name in values:  # perhaps because another thread has read it in the meantime
-                return values[name]
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name not in names or "_read" not in values:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            columns = values["_read"]()
+            values.update({name: getattr(columns, name) for name in names})
+            return values[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns: Any = self
@@ -253,10 +251,6 @@ class RegionTable(LazyColumns):
         """
         rows = map(self.row, self.touching(box).tolist())
         return [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
-
-    def cells(self) -> int:
-        """The number of lattice cells that regions cover."""
-        return int(np.prod(self.stop - self.start, axis=1).sum()) if len(self) else 0
 
     def free(self, box: Box) -> list[Box]:
         """The parts of `box` that no region covers.

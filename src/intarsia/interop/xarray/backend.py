@@ -210,7 +210,10 @@ def _group(
     place = f"{path or '/'!r} of {place_text(store)}"
     try:
         with explain_errors(resolved.repo):
-            return open_group(store, path, "r", formats=(3, 2))
+            try:
+                return open_group(store, path, "r")
+            except FileNotFoundError:
+                return open_group(store, path, "r", zarr_format=2)
     except ContainsArrayError as error:
         raise NotLogicalArrayError(
             f"there is an array at {place}, not a group.\n"
