@@ -27,7 +27,7 @@ from intarsia.logical.staging import (
     check_free,
     check_shape,
     lattice_box,
-    reserve_regions,
+    reserve_region,
 )
 from intarsia.manifest.box import BoundsLike, Box, chunk_grid, parse_shape
 from intarsia.manifest.data_types import Values
@@ -46,7 +46,8 @@ def add_region(
     logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding, values: Values | None = None
 ) -> None:
     """Back a free box by a new member."""
-    elements = logical.manifest.elements(lattice_box(logical.manifest, bounds))
+    box = lattice_box(logical.manifest, bounds)
+    elements = logical.manifest.elements(box)
     if values is not None:
         check_shape(values.shape, elements.shape, f"the region {elements.text()}")
     elif encoding.stored_fill(logical.manifest) is None:
@@ -54,7 +55,7 @@ def add_region(
             f"{encoding.packing}: it holds neither the array's fill value nor NaN, so a region without data "
             "has no value to read as.\n  Give data, or a fill_value that it holds"
         )
-    reservation = reserve_regions(logical, [(bounds, encoding)], elements.start)
+    reservation = reserve_region(logical, box, encoding)
     with reservation.shown_when_filled():
         if values is not None:
             reservation.fill(lambda source: values[source.slices])
@@ -71,7 +72,7 @@ def add_existing_member(
     """Back a free box by an array that is already in the group."""
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
-    check_free(manifest, [box])
+    check_free(manifest, box)
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
