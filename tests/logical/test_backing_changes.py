@@ -282,25 +282,6 @@ def test_dropping_a_part_leaves_packings_and_views_of_the_rest():
     assert [region.member_bounds for region in array.regions] == [((4, 6),), ((0, 2),)]
 
 
-def test_verify_finds_packings_that_nobody_meant():
-    array = created(shape=(8,))
-    array.group.create_array("m", data=np.zeros(8, dtype="int16"))
-    absurd = [
-        Packing("int16", scale=0.0, offset=5.0),
-        Packing("int16", scale=1e307),
-        Packing("int16", scale=1e-30, offset=1.0),
-        HALVES,
-    ]
-    for i, packing in enumerate(absurd):
-        array.add_region([(2 * i, 2 * i + 2)], member="m", packing=packing)
-    found = [problem for problem in intarsia.verify(array) if problem.kind == "manifest"]
-    assert [problem.what.split(": ")[1].removeprefix("float64 ") for problem in found] == [
-        "every value is 5.0",
-        "cannot hold its values",
-        "every value is 1.0",
-    ]
-
-
 def test_verify_finds_members_that_do_not_fit_their_packing_or_view():
     array = created(shape=(4, 2), chunks=(2, 2))
     view = View.identity(2).transpose(1, 0)

@@ -88,7 +88,7 @@ REFUSALS = {
     "an append of the wrong dimensions": (
         lambda a: a.append(np.ones(1000, dtype="i2")),
         intarsia.errors.ShapeError,
-        "the data has 1 dimensions, but the array has 2",
+        r"the data has shape \(\d+,\), but data to append along axis 0 needs the shape",
     ),
     "an axis that is not there": (
         lambda a: a.append(np.ones((5, 1000), dtype="i2"), axis=2),

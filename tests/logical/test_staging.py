@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.logical.append import AppendPlan
 from intarsia.logical.encoding import Encoding
-from intarsia.logical.staging import reserve_in_existing_regions, reserve_regions
+from intarsia.logical.staging import reserve_in_existing_regions, reserve_region
 from intarsia.manifest.box import Box
 from tests.grids import dear
 from tests.logical.strategies import arrays, codec_lists
@@ -62,20 +62,19 @@ def test_what_was_reserved_and_not_wanted_leaves_nothing_behind(reserve, codecs)
 def test_regions_that_overlap_are_refused_before_anything_is_made():
     store = {}
     array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
+    array.add_region(((0, 6),), codecs=[])
     before = dict(store)
-    layout = [(((0, 6),), Encoding()), (((4, 8),), Encoding())]
     with pytest.raises(intarsia.errors.OverlapError, match=r"\[0:6\] and \[4:8\] overlap"):
-        reserve_regions(array._logical, layout)
+        reserve_region(array._logical, Box((2,), (4,)), Encoding())
     assert store == before
 
 
-def test_a_member_that_cannot_be_made_takes_the_others_with_it():
+def test_a_member_that_cannot_be_made_leaves_nothing_behind():
     store = {}
     array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
     before = dict(store)
-    layout = [(((0, 4),), Encoding()), (((4, 8),), Encoding(chunks=(2, 2)))]
     with pytest.raises(intarsia.errors.ShapeError):
-        reserve_regions(array._logical, layout)
+        reserve_region(array._logical, Box((2,), (4,)), Encoding(chunks=(2, 2)))
     assert store == before
 
 

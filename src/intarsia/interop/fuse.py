@@ -89,7 +89,8 @@ def _copy_with_header(
     """Copy the chunks of a region, each behind the header that names its codecs; returns those not stored."""
     codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
     header = default_buffer_prototype().buffer.from_bytes(mask.to_bytes(codec.header_bytes, "little"))
-    moves = [ChunkMove(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
+    sources = row.box.shifted(row.shift).indices()
+    moves = [ChunkMove(*pair) for pair in zip(sources, row.box.indices(), strict=True)]
     return copy_chunks(member, fused, moves, lambda chunk: header + chunk)
 
 

@@ -26,7 +26,7 @@ from intarsia.logical.encoding import Encoding, chunk_codecs, create_member, enc
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import removed_on_failure, reserve_regions
+from intarsia.logical.staging import Reservation, removed_on_failure, reserve_region
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -169,8 +169,10 @@ def write_logical_array(
     array = description.create_logical(store, path, choice.chunks)
     logical = array._logical
     with removed_on_failure(logical.group.store_path):
-        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
-        reservation = reserve_regions(logical, [whole] if source.size else [])
+        reservation = Reservation(logical)
+        if source.size:
+            whole, encoding = Box.sized(logical.manifest.lattice), description.encoding_with(choice)
+            reservation = reserve_region(logical, whole, encoding)
         for name in reservation.new_members:
             target = logical.target(name, reservation.options[name])
             copy_blocks(source, logical.members[name], target, progress)

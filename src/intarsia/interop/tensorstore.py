@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from intarsia.engine.stored_array import expect_array
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.encoding import Encoding, planned_metadata
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import Row
@@ -61,7 +61,7 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
         )
     labels = [label or "" for label in manifest.dimension_names or ()]
     layers = list(_layers(array))
-    if manifest.regions.cells() < prod(manifest.lattice) or not layers:
+    if not manifest.regions.covers(Box.sized(manifest.lattice)) or not layers:
         layers.insert(0, _holes(manifest))
     domain: dict[str, Any] = {"inclusive_min": [0] * manifest.ndim, "exclusive_max": list(manifest.shape)}
     if labels:

@@ -20,9 +20,10 @@ from intarsia.logical.opening import create
 from intarsia.logical.staging import (
     Reservation,
     clean_up,
+    lattice_box,
     removed_on_failure,
     reserve_in_existing_regions,
-    reserve_regions,
+    reserve_region,
 )
 from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.data_types import as_values
@@ -137,9 +138,12 @@ def new_array(
     dtype = _data_type(source)
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
-    whole = [(tuple((0, n) for n in source.shape), replace(encoding, chunks=chunks))]
     with removed_on_failure(logical.group.store_path):
-        return WriteJob(source, reserve_regions(logical, whole if source.size else []), created=True)
+        reservation = Reservation(logical)
+        if source.size:
+            whole = Box.sized(logical.manifest.lattice)
+            reservation = reserve_region(logical, whole, replace(encoding, chunks=chunks))
+        return WriteJob(source, reservation, created=True)
 
 
 def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding) -> WriteJob:
@@ -154,8 +158,9 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, en
         )
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
-        return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
-    if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
+        return WriteJob(source, reserve_region(logical, lattice_box(manifest, bounds), encoding))
+    is_open = encoding == Encoding(options=encoding.options)
+    if not is_open and not _is_encoding_of(logical, rows.tolist(), encoding):
         named = ", ".join(logical.state.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"

@@ -11,7 +11,7 @@ import numpy as np
 
 from intarsia.codecs.runtime_options import RuntimeOptions, with_codecs
 from intarsia.display import names_text
-from intarsia.errors import BoundsError, ShapeError
+from intarsia.errors import BoundsError
 from intarsia.logical.encoding import (
     Encoding,
     codecs_of_any_size,
@@ -80,9 +80,7 @@ class AppendPlan:
         """The plan for data of this shape; refused if it does not fit the array."""
         manifest = logical.manifest
         old, axis = manifest.shape, axis_number(manifest, axis)
-        if len(shape) != len(old):
-            raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {len(old)}")
-        whole = (*old[:axis], shape[axis], *old[axis + 1 :])
+        whole = (*old[:axis], *shape[axis : axis + 1], *old[axis + 1 :])
         check_shape(shape, whole, f"data to append along axis {axis}")
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
@@ -226,7 +224,7 @@ class AppendPlan:
         holes = [] if plan.partial is None else before.regions.free(plan.partial)
         if holes:  # a hole that becomes part of a region still reads as the array's fill value
             chosen = plan.new_encoding
-            if not chosen.keeps(before.fill_value):
+            if chosen.packing is not None and not chosen.packing.holds(before.fill_value):
                 chosen = replace(chosen, codecs=None, packing=None)
             boxes += [(box, chosen) for box in holes]
         if ready is None and all(plan.new_chunks.shape):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from intarsia._compat import sync
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
 
 if TYPE_CHECKING:
@@ -85,13 +86,9 @@ class Attributes(MutableMapping[str, Any]):
     def _put(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._logical.begin_edit()
         group = self._logical.group
-        before = dict(group.metadata.attributes)
-        try:
-            group.attrs.put(change(before))
-        except BaseException:  # zarr changes attributes in memory before it writes or checks them
-            group.metadata.attributes.clear()
-            group.metadata.attributes.update(before)
-            raise
+        # a new group: other ways change the attributes in memory before they are checked or written
+        changing = group.update_attributes_async(change(dict(group.metadata.attributes)))
+        self._logical.group = sync(changing)
 
     def __repr__(self) -> str:
         return repr(dict(self))

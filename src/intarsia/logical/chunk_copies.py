@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import icechunk
 import zarr
-from zarr.abc.store import Store
+from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
@@ -121,8 +121,9 @@ def _refer(
     store: Any = target.store
     marks = _checksums(source, () if refer_unread else {refs[move.source][1] for move in moves})
     if marks is None:
-        now = math.ceil(time.time())  # Icechunk keeps whole seconds
-        sync(_touch(source.store, [_key(source, move.source) for move in moves]))
+        now, first = math.ceil(time.time()), RangeByteRequest(0, 1)  # Icechunk keeps whole seconds
+        reads = [(_key(source, move.source), default_buffer_prototype(), first) for move in moves]
+        sync(concurrent_map(reads, source.store.get, zarr.config.get("async.concurrency")))
         marks = {move.source: now for move in moves}
     specs = []
     for move in moves:
@@ -147,12 +148,3 @@ def _checksums(source: zarr.Array[Any], urls: Iterable[str]) -> dict[Index, Chec
         return None
     known = session.checksums(source.path, source.ndim)
     return known and dict(zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True))
-
-
-async def _touch(store: Store, keys: list[str]) -> None:
-    from zarr.abc.store import RangeByteRequest
-
-    async def touch(key: str) -> None:
-        await store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1))
-
-    await concurrent_map([(key,) for key in keys], touch, zarr.config.get("async.concurrency"))

@@ -27,9 +27,9 @@ from intarsia.logical.staging import (
     check_free,
     check_shape,
     lattice_box,
-    reserve_regions,
+    reserve_region,
 )
-from intarsia.manifest.box import BoundsLike, parse_shape
+from intarsia.manifest.box import BoundsLike, Box, chunk_grid, parse_shape
 from intarsia.manifest.data_types import Values
 from intarsia.manifest.document import problems_of_names, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
@@ -46,7 +46,8 @@ def add_region(
     logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding, values: Values | None = None
 ) -> None:
     """Back a free box by a new member."""
-    elements = logical.manifest.elements(lattice_box(logical.manifest, bounds))
+    box = lattice_box(logical.manifest, bounds)
+    elements = logical.manifest.elements(box)
     if values is not None:
         check_shape(values.shape, elements.shape, f"the region {elements.text()}")
     elif encoding.stored_fill(logical.manifest) is None:
@@ -54,7 +55,7 @@ def add_region(
             f"{encoding.packing}: it holds neither the array's fill value nor NaN, so a region without data "
             "has no value to read as.\n  Give data, or a fill_value that it holds"
         )
-    reservation = reserve_regions(logical, [(bounds, encoding)], elements.start)
+    reservation = reserve_region(logical, box, encoding)
     with reservation.shown_when_filled():
         if values is not None:
             reservation.fill(lambda source: values[source.slices])
@@ -71,7 +72,7 @@ def add_existing_member(
     """Back a free box by an array that is already in the group."""
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
-    check_free(manifest, [box])
+    check_free(manifest, box)
     elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
@@ -141,30 +142,16 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: RuntimeOp
         if new > old:
             plan.with_open_end(ulps=0)
     manifest = logical.manifest
-    cropped = _cropped(manifest, new_shape)
-    reservation = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
-    for row in _uncovering_rows(manifest, cropped):
-        for uncovered in cropped.elements(row.box).subtract(manifest.elements(row.box)):
-            reservation.in_member(DataPiece.of(cropped, row, uncovered), options)
+    left = Box.sized(chunk_grid(new_shape, manifest.chunk_shape))
+    resized = manifest.replace_boxes(Box.sized(manifest.lattice).subtract(left), shape=new_shape)
+    reservation, table = Reservation(logical, manifest=resized), resized.regions
+    at_the_end = (table.stop == np.array(manifest.lattice, dtype=np.int64)).any(axis=1)
+    for row in map(table.row, np.flatnonzero(at_the_end).tolist()):
+        # what the last, partial chunks had beyond the end of the array
+        for uncovered in resized.elements(row.box).subtract(manifest.elements(row.box)):
+            reservation.in_member(DataPiece.of(resized, row, uncovered), options)
     with reservation.shown_when_filled():
         reservation.fill(lambda _: manifest.fill_value)
-
-
-def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
-    """What is left of the regions in another shape."""
-    resized, table = replace(manifest, shape=shape), manifest.regions
-    lattice = np.array(resized.lattice, dtype=np.int64)
-    table = table.select((table.start < lattice).all(axis=1))
-    return replace(resized, regions_and_replicas=replace(table, stop=np.minimum(table.stop, lattice)))
-
-
-def _uncovering_rows(before: Manifest, after: Manifest) -> list[Row]:
-    """The rows of `after` that show more elements of their last, partial chunks than `before` did."""
-    chunk = np.array(before.chunk_shape, dtype=np.int64)
-    edge = after.regions.stop * chunk
-    shown = np.minimum(edge, np.array(before.shape, dtype=np.int64))
-    shows = np.minimum(edge, np.array(after.shape, dtype=np.int64))
-    return [after.regions.row(i) for i in np.flatnonzero((shows > shown).any(axis=1)).tolist()]
 
 
 def consolidate(logical: LogicalArrayHandle) -> int:

@@ -89,15 +89,6 @@ class Encoding:
         """The handle's options, except those that the codecs have themselves."""
         return self.options.without(self.own_options) if self.options else NO_OPTIONS
 
-    @property
-    def is_default(self) -> bool:
-        """Whether everything is left open."""
-        return self == Encoding(options=self.options)
-
-    def keeps(self, value: Any) -> bool:
-        """Whether a value is read back unchanged."""
-        return self.packing is None or self.packing.holds(value)
-
     def stored_fill(self, manifest: Manifest) -> Any:
         """What the unwritten chunks of a member hold; None if its packing has no suitable number.
 

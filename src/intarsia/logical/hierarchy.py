@@ -50,19 +50,14 @@ def session_store(place: Any) -> Any:
     return place.store if is_session and not isinstance(place, icechunk.IcechunkStore) else place
 
 
-def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
-    """The group at `path` in anything that zarr takes as a store, or in another group; in the first of these
-    formats that exists."""
+def open_group(store: Any, path: str, mode: Any, *, zarr_format: Any = 3) -> zarr.Group:
+    """The group at `path` in anything that zarr takes as a store, or in another group."""
     store, path = _in_store(store, path)
     check_store(store)
     start_event_loop()
-    form, *others = formats
+    form: Any = {"zarr_format": zarr_format, "use_consolidated": False}
     try:
-        return zarr.open_group(store, path=path or None, mode=mode, zarr_format=form, use_consolidated=False)
-    except FileNotFoundError:
-        if not others:
-            raise
-        return open_group(store, path, mode, formats=tuple(others))
+        return zarr.open_group(store, path=path or None, mode=mode, **form)
     except MISUNDERSTOOD as error:
         if isinstance(error, IntarsiaError) or not isinstance(store, AnyStore):
             raise

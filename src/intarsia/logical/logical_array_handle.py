@@ -210,14 +210,13 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         from intarsia.manifest.region_table_array import extend_table
 
         with self._turn:
-            attributes: dict[str, Any] = dict(self.group.metadata.attributes)
-            document: Any = attributes.get(MANIFEST_KEY)
+            document: Any = self.group.metadata.attributes.get(MANIFEST_KEY)
             table = self._open_table(self.group, document, "r+")
             changes = extend_table(self.manifest, table, axis, shape, regions)
             if changes is None:
                 return False
-            attributes[MANIFEST_KEY] = {**document, **changes, "generation": document["generation"] + 1}
-            self.group = self.group.update_attributes(attributes)
+            changed = {**document, **changes, "generation": document["generation"] + 1}
+            self.group = self.group.update_attributes({MANIFEST_KEY: changed})
             manifest = self._read_manifest(self.group, later=True)
             self.state = self.state.change(manifest, self.members.renamed(manifest.members))
         return True

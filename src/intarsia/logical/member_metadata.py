@@ -111,14 +111,10 @@ class MemberMetadata:
 
     def check(self, ndim: int) -> None:
         """Raise an error unless these are the metadata of an array with so many axes."""
-        for what, sizes, least in (
-            ("sizes", self.shape, 0),
-            ("chunks", self.grain, 1),
-            ("chunks", self.chunks, 1),
-        ):
+        for sizes, least in ((self.shape, 0), (self.grain, 1), (self.chunks, 1)):
             are_sizes = all(type(size) is int and least <= size <= LARGEST_SIZE for size in sizes)
             if len(sizes) != ndim or not are_sizes:
-                raise ValueError(f"its {what} are {sizes!r:.200}, but it has {ndim} axes")
+                raise ValueError(f"its shape or chunks are {sizes!r:.200}, but it has {ndim} axes")
         codecs_text(self.codecs)
 
     @classmethod

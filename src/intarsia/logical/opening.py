@@ -75,15 +75,12 @@ def create(
     sizes = parse_shape(shape, "shape")
     if chunks is None:
         values = plain_type(data_type_of(dtype))
-        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
-        chunk_shape = tuple(guess)
-    else:
-        chunk_shape = parse_shape(chunks, "chunks")
+        chunks = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
     names = None if dimension_names is None else tuple(dimension_names)
     reserved = RESERVED & set(attributes or {})
     if reserved:
         raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia's manifest and cannot be set")
-    manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
+    manifest = Manifest.empty(sizes, parse_shape(chunks, "chunks"), dtype, fill_value, names)
     try:
         manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
     except ManifestError as error:
@@ -101,8 +98,7 @@ def create(
             command="Choose another path",
         ) from error
     logical = LogicalArrayHandle(group, manifest)
-    logical.group = group.update_attributes(dict(attributes or {}))
-    logical.commit(manifest)
+    logical.commit(manifest, attributes)
     return LogicalArray(logical)
 
 

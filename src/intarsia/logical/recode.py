@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -17,7 +17,7 @@ from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
 from intarsia.codecs.runtime_options import PicklableOptions
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.prepared_member import AnyArray, PreparedMember, object_shape
+from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
@@ -26,7 +26,7 @@ from intarsia.logical.encoding import Encoding, choose_codecs, keep_layout
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
-from intarsia.manifest.box import BLOCK_BYTES, Box, tile_in_blocks
+from intarsia.manifest.box import BLOCK_BYTES, Box, block_shape, chunk_grid
 from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
@@ -94,7 +94,9 @@ def reserve_recode(
         for row, part in manifest.regions.parts(box)
     ]
     if not parts:
-        purpose = "replicate" if layer else "recode"
+        purpose = "recode"
+        if layer:
+            purpose = "replicate.\n  Say what to replicate as the array grows: arr.set_policy(replica={…})"
         raise NoRegionError(
             f"no region lies in {manifest.elements(box).text()}: there is nothing to {purpose}"
         )
@@ -169,14 +171,15 @@ def copy_values(
     With a client, steps are tasks.
     """
     logical, (name,) = reservation.logical, reservation.new_members
-    options, unit = reservation.options[name], object_shape(logical.members[name])
-    member = logical.members[name]
+    options, member = reservation.options[name], logical.members[name]
+    unit = object_shape(member)
     metadata: Any = member.metadata
     exact = reservation.exact and not is_exact(metadata.codecs)
     runtime = logical.runtime_options(name, options)
     source = reservation.numbers or logical
     copy = _Copy(logical.group.path, source.manifest, type(source), name, runtime, exact)
-    step = _step(logical, reservation.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
+    grid, most_bytes = chunk_grid(member.shape, unit), BLOCK_BYTES if client is None else TASK_BYTES
+    step = block_shape(unit, grid, max(member.dtype.itemsize, 1), most_bytes)
     tasks = _tasks(reservation.pieces, step)
     if client is not None:
         run_on_workers(client, logical.group.store, copy, tasks, progress)
@@ -186,28 +189,6 @@ def copy_values(
     for task, done in zip(tasks, accumulate(steps), strict=True):
         copy.into(source, logical.target(name, options), task)
         progress(done, sum(steps))
-
-
-def _step(
-    logical: LogicalArrayHandle, pieces: Sequence[DataPiece], member: AnyArray, most_bytes: int
-) -> tuple[int, ...]:
-    """The shape of the blocks to copy: whole chunks of the new member, as many as memory allows.
-
-    They grow first along the axes on which the chunks that are read are longer: a chunk that several blocks
-    need is decoded for each of them.
-    """
-    manifest, size = logical.manifest, max(member.dtype.itemsize, 1)
-    step = list(object_shape(member))
-    row = manifest.regions.touching(manifest.cells(pieces[0].source))[:1].tolist() if pieces else []
-    if row and len(step) == manifest.ndim and manifest.view_of(manifest.regions.row(row[0])) is None:
-        source = logical.member_of(manifest.regions.row(row[0]))
-        read = [min(pair) for pair in zip(object_shape(source), member.shape, strict=True)]
-        while longer := [d for d, n in enumerate(read) if step[d] < n]:
-            axis = max(longer, key=lambda d: read[d] / step[d])
-            if prod(step) * 2 * size > most_bytes:
-                break
-            step[axis] *= 2
-    return next(tile_in_blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
 
 
 def _tasks(pieces: Iterable[DataPiece], step: tuple[int, ...]) -> list[list[DataPiece]]:

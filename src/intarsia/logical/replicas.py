@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, json, structs
 
 from intarsia.codecs import parse_codecs
 from intarsia.display import one_line
-from intarsia.errors import BoundsError, NoRegionError, PolicyError
+from intarsia.errors import BoundsError, PolicyError
 from intarsia.logical.encoding import Encoding, choose_codecs, create_member, serializer_of
 from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
@@ -205,11 +205,6 @@ def plan_replica(
     logical = array._logical
     manifest, policy = logical.manifest, Policy.of(logical)
     box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
-    if not manifest.regions.touching(box).size:
-        raise NoRegionError(
-            f"no region lies in {manifest.elements(box).text()}: there is nothing to replicate.\n"
-            "  Say what to replicate as the array grows: arr.set_policy(replica={…})"
-        )
     bounds = manifest.elements(box).bounds
     fields = fields | {"codecs": choose_codecs(fields["codecs"], array, bounds, fields["packing"])}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
@@ -349,6 +344,4 @@ def set_policy(logical: LogicalArrayHandle, policy: Mapping[str, Any]) -> None:
         layer, bounds = fields.pop("layer", None), fields.pop("bounds", None)
         box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
         chosen = chosen.with_replica(_replica_policy(manifest, chosen, fields, box, layer)[0])
-    logical.group = logical.group.update_attributes(
-        {**dict(logical.group.metadata.attributes), **chosen.attributes}
-    )
+    logical.group = logical.group.update_attributes(chosen.attributes)

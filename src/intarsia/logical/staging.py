@@ -7,7 +7,7 @@ the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -22,7 +22,7 @@ from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.data_types import Values, broadcast
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import RegionTable, Row
+from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
@@ -40,17 +40,7 @@ def lattice_box(manifest: Manifest, bounds: BoundsLike | None) -> Box:
     >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
     Box(start=(1,), stop=(3,))
     """
-    try:
-        pairs = element_bounds(... if bounds is None else bounds, manifest.shape)
-    except (TypeError, ValueError):  # single numbers, floats, steps
-        pairs = []
-    if len(pairs) != manifest.ndim:
-        axes = "axis" if manifest.ndim == 1 else "axes"
-        raise ShapeError(
-            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} "
-            f"{axes}, or slices without a step: np.s_[0:500, :]"
-        )
-    box = Box.of(pairs)
+    box = Box.of(element_bounds(... if bounds is None else bounds, manifest.shape))
     columns = list(zip(box.start, box.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(
@@ -71,12 +61,11 @@ def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) ->
         raise ShapeError(f"the data has shape {tuple(shape)}, but {what} needs the shape {expected}")
 
 
-def check_free(manifest: Manifest, boxes: Iterable[Box]) -> None:
-    """Refuse boxes of logical chunks that overlap regions, or one another."""
-    rows = [Row(0, box, box.start) for box in boxes]
-    table = manifest.regions.concat(RegionTable.from_rows(rows, manifest.ndim))
-    if (pair := table.overlap()) is not None:
-        named = " and ".join(manifest.elements(table.row(i).box).text() for i in pair)
+def check_free(manifest: Manifest, box: Box) -> None:
+    """Refuse a box of logical chunks that overlaps regions."""
+    if (rows := manifest.regions.touching(box)).size:
+        both = manifest.regions.row(int(rows[0])).box, box
+        named = " and ".join(manifest.elements(each).text() for each in both)
         raise OverlapError(
             f"the regions {named} overlap.\n  Choose a free box, drop what is there first (arr.drop_region), "
             "or change its encoding (arr.recode)"
@@ -160,7 +149,7 @@ class Reservation:
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> from intarsia.logical.encoding import Encoding
-    >>> reservation = reserve_regions(array._logical, [([(0, 4)], Encoding())])
+    >>> reservation = reserve_region(array._logical, Box((0,), (2,)), Encoding())
     >>> with reservation.shown_when_filled():
     ...     reservation.fill(lambda source: 7)
     >>> array[...].tolist()
@@ -261,20 +250,14 @@ class Reservation:
             raise
 
 
-def reserve_regions(
-    logical: LogicalArrayHandle,
-    regions: Iterable[tuple[BoundsLike, Encoding]],
-    origin: tuple[int, ...] | None = None,
-) -> Reservation:
-    """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
+def reserve_region(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> Reservation:
+    """A new region over a free box of logical chunks; the data begins where it does."""
     manifest = logical.manifest
-    boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    check_free(manifest, [box for box, _ in boxes])
-    reservation, new = Reservation(logical, origin), []
-    for box, encoding in boxes:
-        name = reservation.in_new_member(manifest.elements(box), encoding)
-        new.append(NewRegion(box, name, packing=encoding.packing))
-    reservation.manifest = manifest.replace_boxes([], new)
+    check_free(manifest, box)
+    elements = manifest.elements(box)
+    reservation = Reservation(logical, elements.start)
+    name = reservation.in_new_member(elements, encoding)
+    reservation.manifest = manifest.replace_boxes([], [NewRegion(box, name, packing=encoding.packing)])
     return reservation
 
 
@@ -286,8 +269,7 @@ def reserve_in_existing_regions(logical: LogicalArrayHandle, box: Box) -> Reserv
     logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
     reservation = Reservation(logical, box.start)
-    for i in manifest.regions.touching(manifest.cells(box)).tolist():
-        row = manifest.regions.row(i)
+    for row, _ in manifest.regions.parts(manifest.cells(box)):
         shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow

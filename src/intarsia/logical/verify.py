@@ -104,24 +104,10 @@ def verify(
         if isinstance(error, IntarsiaError):
             raise
         return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
-    members = (*_packing_problems(logical), *member_problems(logical))
+    members = tuple(member_problems(logical))
     reported = {problem.where for problem in members}
     found = _data_problems(logical, reported, progress, deep=deep) if data or deep else ()
     return (*members, *found)
-
-
-def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
-    """Packings that make all values the same, or too large for their type: surely mistakes."""
-    manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
-    for i, packing in enumerate(manifest.packings):
-        numbers, remedy = packing.numbers, "drop its regions, or add them with the right packing"
-        ends = [0, 1] if numbers.kind == "f" else [np.iinfo(numbers).min, np.iinfo(numbers).max]
-        low, high = packing.without_missing().decode(np.array(ends, dtype=numbers).view(packing.stored))
-        if low == high:
-            yield Problem("manifest", where, f"packing {i}, {packing}: every value is {low}", remedy)
-        elif not (np.isfinite(low) and np.isfinite(high)):
-            what = f"packing {i}, {packing}: {packing.values} cannot hold its values"
-            yield Problem("manifest", where, what, remedy)
 
 
 def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:

@@ -247,13 +247,18 @@ def element_bounds(bounds: BoundsLike, shape: Sequence[int]) -> list[tuple[int, 
     >>> element_bounds(np.s_[100:], (250, 80)), element_bounds([(0, 50)], (250,))
     ([(100, 250), (0, 80)], [(0, 50)])
     """
-    entries = [bounds] if isinstance(bounds, slice | EllipsisType) else list(bounds)
-    if any(isinstance(entry, slice | EllipsisType) for entry in entries):
-        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
-        rest = [slice(None)] * (len(shape) - len(entries) + (at < len(entries)))
-        entries = [*entries[:at], *rest, *entries[at + 1 :]]
-    sizes = dict(enumerate(shape))
-    return [_ends(entry, sizes.get(axis, 0)) for axis, entry in enumerate(entries)]
+    try:
+        entries = [bounds] if isinstance(bounds, slice | EllipsisType) else list(bounds)
+        if any(isinstance(entry, slice | EllipsisType) for entry in entries):
+            at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+            rest = [slice(None)] * (len(shape) - len(entries) + (at < len(entries)))
+            entries = [*entries[:at], *rest, *entries[at + 1 :]]
+        return [_ends(entry, size) for entry, size in zip(entries, shape, strict=True)]
+    except (TypeError, ValueError):  # single numbers, floats, steps, or too few of them
+        raise ShapeError(
+            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {len(shape)} axes, "
+            "or slices without a step: np.s_[0:500, :]"
+        ) from None
 
 
 def _ends(entry: Any, size: int) -> tuple[int, int]:

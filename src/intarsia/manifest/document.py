@@ -176,25 +176,21 @@ def parse_fields(
     unread until its columns are needed.
     """
     parsed, problems = parse_document(document), list[str]()
-    stored: Ints | None = None
-    regions: RegionTable | None = None
     if read is not None:
         regions = RegionTable.later(lambda: read().regions_and_replicas)
-    elif isinstance(parsed.regions, RegionColumns):
-        columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
-        regions = None if problems else RegionTable(**columns)
     else:
-        stored = _read_table(parsed, table)
-        regions = RegionTable.from_columns(stored, len(parsed.shape))
-    if read is None and regions is not None and regions.layer.any():
-        regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
+        ndim, listed = len(parsed.shape), parsed.regions
+        rows = None if isinstance(listed, RegionColumns) else _read_table(parsed, table)
+        regions = _listed_table(listed, ndim) if rows is None else RegionTable.from_columns(rows, ndim)
+        if regions.layer.any():
+            regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:
             if read is not None:
                 packings = Packings.described(parsed.packings, lambda: read().packings)
             else:
-                packings = Packings.from_json(parsed.packings, None if stored is None else stored[:, -3:])
+                packings = Packings.from_json(parsed.packings, None if rows is None else rows[:, -3:])
         except PackingError as error:
             problems.append(f"packings: {error}")
     for i, view in enumerate(() if parsed.views is UNSET else parsed.views[:MAX_REGIONS]):
@@ -232,13 +228,12 @@ def _read_table(document: ManifestDocument, table: Any) -> Ints:
     cells = prod(chunk_grid(document.shape, document.chunk_shape))
     if document.version > 1:
         width, cells = width + len(MORE_COLUMNS) + 3, cells * MAX_LAYERS
-    if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
-        what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
-        raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
     most = min(cells, MAX_REGIONS)
-    if table.shape[0] > most:
-        limit = f"{table.shape[0]} rows, but there is room for {most} regions"
-        raise ManifestError([f"regions: the table {name!r} has {limit}"])
+    shape: Sequence[int] = () if table is None or table.dtype != np.int64 else table.shape
+    if len(shape) != 2 or shape[1] != width or shape[0] > most:
+        what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
+        expected = f"expected int64 with {width} columns, and there is room for {most} regions"
+        raise ManifestError([f"regions: the table {name!r} {what}; {expected}"])
     try:
         rows: Ints = np.asarray(table[...])
     except Exception as error:
@@ -248,11 +243,9 @@ def _read_table(document: ManifestDocument, table: Any) -> Ints:
     return rows
 
 
-def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints], list[str]]:
-    """The columns of the region table as arrays."""
-    columns: dict[str, Ints] = {}
-    problems = []
-    count = len(regions.member)
+def _listed_table(regions: Any, ndim: int) -> RegionTable:
+    """The table of the regions whose columns are in the attributes."""
+    columns, problems, count = list[Ints](), list[str](), len(regions.member)
     for name, column in structs.asdict(regions).items():
         if column is UNSET:
             column = [MORE_COLUMNS[name]] * count
@@ -264,8 +257,10 @@ def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints],
         if values is None or values.shape != expected:
             problems.append(f"regions.{name}: expected integers of shape {expected}, of up to 64 bits")
         else:
-            columns[name] = values
-    return columns, problems
+            columns.append(values)
+    if problems:
+        raise ManifestError(problems)
+    return RegionTable(*columns)
 
 
 def problems_of_regions(manifest: Manifest) -> list[str]:

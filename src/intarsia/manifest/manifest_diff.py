@@ -136,11 +136,8 @@ def _table_diffs(
         if key in old_keys:
             continue
         row = new.row(i)
-        for j in old.touching(row.box).tolist():
-            other = old.row(j)
-            same = _backing(before, other) == _backing(after, row)
-            shared = other.box.intersect(row.box)
-            if shared is not None and not (same and other.shift == row.shift):
+        for other, shared in old.parts(row.box):
+            if other.shift != row.shift or _backing(before, other) != _backing(after, row):
                 yield RegionDiff("moved", shared, other, row)
         for box in old.free(row.box):
             yield RegionDiff("added", box, None, row)

@@ -28,7 +28,9 @@ TypeName = Literal[
 ]
 SUPPORTED_DTYPES = {name: np.dtype(name) for name in get_args(TypeName)}
 """The data types that packings support, by their Zarr names."""
-_KNOWN = frozenset(SUPPORTED_DTYPES.values())
+
+CHANGED_SIGNS: Mapping[tuple[str, ...], bool] = {("true", "i"): True, ("false", "u"): False}
+"""What `_Unsigned` says about stored numbers of a kind; for others, it means nothing."""
 
 
 def known_type(value: Any, what: str) -> np.dtype[Any]:
@@ -36,7 +38,7 @@ def known_type(value: Any, what: str) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(value).newbyteorder("=")
     except TypeError:
         raise PackingError(f"{what} is {value!r}, which is not a data type") from None
-    if dtype not in _KNOWN:
+    if dtype not in SUPPORTED_DTYPES.values():
         raise PackingError(f"{what} is {dtype}; packings support integers and floats of up to 64 bits")
     return dtype
 
@@ -281,12 +283,7 @@ class Packing:
         """
         stored = known_type(dtype, "the stored data type")
         scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
-        sign = attributes.get("_Unsigned")
-        if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
-            sign = np.ravel(sign)[0]
-        unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
-        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
-            unsigned = None
+        unsigned = CHANGED_SIGNS.get((*map(str, np.ravel(attributes.get("_Unsigned", ""))), stored.kind))
         numbers = number_dtype(stored, unsigned)
         absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
         marks = {

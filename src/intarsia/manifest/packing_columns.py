@@ -7,7 +7,7 @@ Archives pack every file with its own scale and offset, and are equal in everyth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, repeat
@@ -114,7 +114,10 @@ class Packings(LazyColumns):
             numbers.setdefault(key, i)
         new = dict.fromkeys([key for key in keys if key is not None and key not in numbers])
         numbers.update(zip(new, count(len(self))))
-        return _of([*self.keys, *new]) if new else self, [numbers[key] for key in keys]
+        kinds = {kind: i for i, kind in enumerate(dict.fromkeys((*self.kinds, *[key[0] for key in new])))}
+        rows = [(kinds[kind], scale, offset) for kind, scale, offset in new]
+        added = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+        return Packings(tuple(kinds), np.concatenate([self.rows, added])), [numbers[key] for key in keys]
 
     def select(self, numbers: Ints) -> Packings:
         """A selection of the packings."""
@@ -200,12 +203,6 @@ class Packings(LazyColumns):
                     bad = (numbers != bits) | ~np.isfinite(numbers.view(dtype))
                 if bad.any():
                     raise PackingError(f"{name}: row {rows[np.argmax(bad)]} does not hold the bits of {what}")
-
-
-def _of(keys: Sequence[tuple[PackingKind, int, int]]) -> Packings:
-    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(kind for kind, *_ in keys))}
-    rows = [(kinds[kind], scale, offset) for kind, scale, offset in keys]
-    return Packings(tuple(kinds), np.array(rows, dtype=np.int64).reshape(len(rows), 3))
 
 
 def _hexadecimal(bits: int, dtype: np.dtype[Any] | None) -> str | None:

@@ -28,9 +28,6 @@ MAX_REGIONS = 10_000_000
 MAX_LAYERS = 64
 """Layers are numbered below this."""
 
-FEW = 8
-"""Up to this many rows, comparing them one by one takes less time than by columns."""
-
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MAX_PAINTED_CELLS = 20_000_000
 
@@ -69,15 +66,6 @@ class Row(NamedTuple):
         """
         return tuple(map(operator.sub, self.member_start, self.box.start))
 
-    @property
-    def member_box(self) -> Box:
-        """The box of the member, in logical chunks.
-
-        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).member_box
-        Box(start=(0, 2), stop=(5, 12))
-        """
-        return self.box.shifted(self.shift)
-
     def crop(self, box: Box) -> Row:
         """The same region, showing another box of the same member: a smaller or larger one."""
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
@@ -100,13 +88,11 @@ class LazyColumns:
 
         def __getattr__(self, name: str) -> Any:
             values, names = vars(self), [column.name for column in fields(self)]
-            if name in names and (read := values.get("_read")) is not None:
-                columns = read()
-                values.update({name: getattr(columns, name) for name in names})
-                values.pop("_read", None)
-            if name in values:  # perhaps because another thread has read it in the meantime
-                return values[name]
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name not in names or "_read" not in values:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            columns = values["_read"]()
+            values.update({name: getattr(columns, name) for name in names})
+            return values[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns: Any = self
@@ -240,25 +226,11 @@ class RegionTable(LazyColumns):
         order = np.argsort(starts, kind="stable")
         return axis, order, starts[order], np.maximum.accumulate(self.stop[order, axis])
 
-    @cached_property
-    def _few(self) -> list[tuple[int, list[int], list[int]]] | None:
-        """The number, start and stop of every row, if there are few."""
-        if len(self) > FEW and self.ndim:
-            return None
-        return list(zip(range(len(self)), self.start.tolist(), self.stop.tolist(), strict=True))
-
     def touching(self, box: Box) -> Ints:
         """Rows that share a lattice cell with `box`, in table order."""
-        if (few := self._few) is not None:
-            near = []
-            for i, start, stop in few:
-                for a, b, low, high in zip(start, stop, *box, strict=True):
-                    if not (low < high and low < b and a < high):
-                        break
-                else:
-                    near.append(i)
-            return np.array(near, dtype=np.int64)
-        if any(a >= b for a, b in zip(box.start, box.stop, strict=True)):
+        if not self.start.size:  # no rows, or no axes
+            return np.arange(len(self))
+        if any(map(operator.ge, box.start, box.stop)):
             return np.empty(0, dtype=np.int64)
         axis, order, starts, highest_stop = self._along
         # No row before `first` reaches the box, as the highest of their stops does not. The stops themselves
@@ -280,10 +252,6 @@ class RegionTable(LazyColumns):
         rows = map(self.row, self.touching(box).tolist())
         return [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
 
-    def cells(self) -> int:
-        """The number of lattice cells that regions cover."""
-        return int(np.prod(self.stop - self.start, axis=1).sum()) if len(self) else 0
-
     def free(self, box: Box) -> list[Box]:
         """The parts of `box` that no region covers.
 
@@ -291,9 +259,8 @@ class RegionTable(LazyColumns):
         [Box(start=(0,), stop=(2,)), Box(start=(4,), stop=(5,))]
         """
         parts = [box]
-        for i in self.touching(box).tolist():
-            covered = self.row(i).box
-            parts = [left for part in parts for left in part.subtract(covered)]
+        for row, _ in self.parts(box):
+            parts = [left for part in parts for left in part.subtract(row.box)]
         return parts
 
     def covers(self, box: Box) -> bool:

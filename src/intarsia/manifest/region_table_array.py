@@ -112,23 +112,19 @@ def extend_table(
     regions = RegionTable.from_columns(block[:, :own], ndim)
     # Replicas of what is there stay what they are, whatever comes after.
     rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
-    last, packings = regions.select(rows), NO_PACKINGS
+    last = regions.select(rows)
     numbers = np.unique(last.packing[last.packing != NONE])
-    if numbers.size:
-        stored = np.asarray(table.oindex[numbers, slice(own, width)])
-        packings = Packings(stored_packings.kinds, stored)
+    stored = np.asarray(table.oindex[numbers, slice(own, width)]) if numbers.size else NO_PACKINGS.rows
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
-    part = replace(whole, regions_and_replicas=last, packings=packings)
+    part = replace(whole, regions_and_replicas=last, packings=Packings(stored_packings.kinds, stored))
     part, fresh = part.including(new)
     packings, views = part.packings, part.views
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
     regions = last.concat(fresh).merge_neighbours(axis)
     part.changed(regions=regions, shape=shape).check()
-    kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
-    factors = packings.rows[len(numbers) :].copy()
-    factors[:, 0] = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)[factors[:, 0]]
+    factors = packings.rows[len(numbers) :]
     packing_count = len(stored_packings) + len(factors)
     numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])
     columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
@@ -148,8 +144,7 @@ def extend_table(
         table[len(stored_packings) : len(stored_packings) + earlier, own:] = factors[:earlier]
     changes: dict[str, Any] = {"shape": list(shape), "members": list(part.members)}
     if packing_count:
-        described = replace(packings, kinds=kinds).to_json(in_table=True)
-        changes["packings"] = described | {"count": packing_count}
+        changes["packings"] = packings.to_json(in_table=True) | {"count": packing_count}
     if views:
         changes["views"] = [view.to_json() for view in views]
     return changes

@@ -209,7 +209,10 @@ def _group(
     store, path = resolved.store, (path or "").strip("/")
     try:
         with explain_errors(resolved.repo):
-            return open_group(store, path, "r", formats=(3, 2))
+            try:
+                return open_group(store, path, "r")
+            except FileNotFoundError:
+                return open_group(store, path, "r", zarr_format=2)
     except (ContainsArrayError, FileNotFoundError) as error:
         place = f"{path or '/'!r} of {place_text(store)}"
         if isinstance(error, FileNotFoundError):

@@ -5,7 +5,6 @@ xarray has no nulls: those of nullable arrays become NaN, NaT, a second variable
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
 from intarsia.logical.attributes import DIMENSIONS_KEY, with_floats
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import OptionalDType, as_nullable, dtype_without_nulls, without_nulls
@@ -180,7 +180,7 @@ def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
     if len(manifest.packings) != 1 or (manifest.regions.packing == NONE).any():
         return {}
     packing, holds_fill = manifest.packings[0], manifest.packings[0].holds(manifest.fill_value)
-    if not holds_fill and manifest.regions.cells() < prod(manifest.lattice):
+    if not holds_fill and not manifest.regions.covers(Box.sized(manifest.lattice)):
         return {}  # xarray would write arbitrary values where no region is
     encoding = {key: value for key, value in packing.attributes.items() if key != "missing_value"}
     fill_value = packing.encode(manifest.fill_value)[()] if holds_fill else None
