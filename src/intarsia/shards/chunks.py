@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import batched
 from pathlib import Path
 
 import numpy as np
@@ -23,21 +24,13 @@ BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less takes more locks."""
 
 
-def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
-    """Sorted numbers in lists that span no more slots than one lock should cover.
+def in_batches(numbers: Iterable[int], slot: int) -> Iterator[tuple[int, ...]]:
+    """Sorted numbers, in tuples of as many slots as one lock should cover.
 
-    >>> list(in_batches([0, 1, 5, 9], slot=4 << 20))
-    [[0, 1], [5], [9]]
+    >>> list(in_batches([9, 0, 1, 5], slot=8 << 20))
+    [(0, 1), (5, 9)]
     """
-    span = max(1, BATCH // max(1, slot))
-    batch: list[int] = []
-    for number in sorted(numbers):
-        if batch and number - batch[0] >= span:
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
+    return batched(sorted(numbers), max(1, BATCH // max(1, slot)))
 
 
 def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> AbstractContextManager[int | None]:
@@ -157,19 +150,14 @@ def write_slots(
 
     Chunks are encoded without holding a lock, because codecs may run for long and decisions may read this
     very shard, or need threads that wait for it. So to replace part of a chunk it is read, unlocked, encoded,
-    and written only if it is still what was read; if not, another writer has made progress. If encoding is
-    `quick`, the lock is kept. `restore` is called with a shard that has no slots, or an index that a writer
-    that died left half changed; it repairs that, and says whether the shard has slots now.
+    and written only if it is still what was read; if not, another writer has made progress. `restore` is
+    called with a shard that has no slots, or an index that a writer that died left half changed; it repairs
+    that, and says whether the shard has slots now.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # the stored bytes that the updates were merged with
-
-    def merge(stored: dict[int, bytes | None]) -> None:
-        for number, write in updates.items():
-            if number not in merged or merged[number] != stored[number]:
-                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
@@ -178,8 +166,6 @@ def write_slots(
                 slots = _find_slots(path, fd, settings, numbers)
             if slots is not None:
                 stored = {number: slots.stored(number) for number in updates}
-                if settings.quick:
-                    merge(stored)
                 if stored == merged:
                     slots.write(encoded)
                     break
@@ -192,7 +178,9 @@ def write_slots(
                     "  Stop the program that writes it, then intarsia.shards.reslot(array)"
                 )
             continue
-        merge(stored)
+        for number, write in updates.items():
+            if number not in merged or merged[number] != stored[number]:
+                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
@@ -230,23 +218,22 @@ class _Slots:
 
     def write(self, encoded: dict[int, memoryview | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
-        for number, data in encoded.items():
-            if data is not None and len(data) > self.layout.bound.nbytes:
+        payloads = {number: data for number, data in encoded.items() if data is not None}
+        for number, data in payloads.items():
+            if len(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
                     f"inner chunk {self.settings.index.coordinates(number)} of {self.path} was encoded to "
                     f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
-        offsets = {n: self._free_slot(n) for n, data in encoded.items() if data is not None}
-        runs = list(_runs(offsets, encoded, self.layout.slot))
+        offsets = {number: self._free_slot(number) for number in payloads}
         overwritten = [n for n in offsets if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
-        for offset, buffers in runs:
-            nbytes = sum(map(len, buffers))
-            if overwritten or nbytes >= WORTH_ALLOCATING:
-                files.allocate(self.fd, offset, nbytes)
+        for number, data in payloads.items():
+            if overwritten or len(data) >= WORTH_ALLOCATING:
+                files.allocate(self.fd, offsets[number], len(data))
         self._publish({n: (offsets[n] | int(TORN), self.entries[n][1]) for n in overwritten})
-        for offset, buffers in runs:
-            write_all(self.fd, buffers, offset)
+        for number, data in payloads.items():
+            write_all(self.fd, [data], offsets[number])
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
@@ -274,25 +261,3 @@ class _Slots:
         self.entries.update(changed)
         if self.settings.fsync:
             os.fdatasync(self.fd)
-
-
-def _runs(
-    offsets: dict[int, int], encoded: dict[int, memoryview | None], slot: int
-) -> Iterator[tuple[int, list[bytes | memoryview]]]:
-    """Payloads for neighbouring slots, joined, with the offset at which they start."""
-    start, end, buffers = 0, -1, list[bytes | memoryview]()
-    for number, offset in sorted(offsets.items(), key=lambda item: item[1]):
-        data = encoded[number]
-        assert data is not None
-        if offset != end:
-            if buffers:
-                yield start, buffers
-            start, buffers = offset, []
-        buffers.append(data)
-        end = offset + len(data)
-        gap = slot - len(data)
-        if 0 < gap < 8:  # padding of the slot; a longer gap stays a hole
-            buffers.append(bytes(gap))
-            end += gap
-    if buffers:
-        yield start, buffers

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,15 +103,13 @@ def replace_file(
     table: Table,
     nbytes: int,
     *,
-    replaced: dict[int, bytes],
+    replaced: Mapping[int, bytes],
     slotted: bool = False,
-    pause: Callable[[float], None] | None = None,
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, except for those in `replaced`, which are released early. The new file is
-    on disk before it appears, atomically. Unless it is `slotted`, it is marked as compacted. `pause` waits
-    for some seconds.
+    Chunks come from the old file, except for those in `replaced`. The new file is on disk before it appears,
+    atomically. Unless it is `slotted`, it is marked as compacted.
     """
     stray = _astray(shard, table)
     with files.new_file(shard.path) as (partial, fd), _parked(shard, stray):
@@ -121,7 +119,6 @@ def replace_file(
         if not slotted:
             files.allocate(fd, 0, nbytes)
         _copy_chunks(shard, table, fd, replaced)
-        replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
         write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
@@ -129,7 +126,7 @@ def replace_file(
                 os.setxattr(fd, COMPACTED_ATTRIBUTE, _digest(stored))
         os.fsync(fd)
         if stray:
-            (pause or time.sleep)(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
+            time.sleep(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
         os.replace(partial, shard.path)
         files.sync_directory(shard.path.parent)
 

@@ -15,15 +15,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat
 from intarsia.codecs.base import in_own_thread
-from intarsia.codecs.codec_path import has_conditional
-from intarsia.codecs.context import (
-    UNKNOWN,
-    ChunkPosition,
-    at_position,
-    current_position,
-    inner_position,
-    needs_chunk_index,
-)
+from intarsia.codecs.context import UNKNOWN, ChunkPosition, at_position, current_position, inner_position
 from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
@@ -109,11 +101,7 @@ class SlottedSharding(ShardingCodec):
         index = SlotIndex.of(self, shard_spec.shape)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = inner_chunk_bound(self.codecs, chunk_spec)
-        decides = has_conditional(self.codecs)
-        functions = needs_chunk_index(self, chunk_spec)
-        return SlotSettings(
-            index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
-        )
+        return SlotSettings(index, bound, safe_readers=self.safe_readers, fsync=self.fsync)
 
     def coder(self, chunk_spec: ArraySpec) -> _compat.ChunkTransform:
         """What encodes and decodes single inner chunks."""

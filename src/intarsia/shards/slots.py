@@ -201,9 +201,6 @@ class SlotSettings:
     fsync: bool = False
     """Whether a write returns only once it would survive a power loss."""
 
-    quick: bool = False
-    """Whether encoding a chunk is little more than copying it, and calls none of the user's functions."""
-
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
 
