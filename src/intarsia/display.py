@@ -401,21 +401,13 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 STYLE = (
-    "<style>.intarsia-box{container-type:inline-size;overflow-x:auto}"
+    "<style>.intarsia-box{overflow-x:auto}"
     "table.intarsia-table{border-collapse:collapse;margin:.3em 0;font-size:13px}"
     "table.intarsia-table :is(td,th){text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
     "border:0;background:none}table.intarsia-table .n{text-align:right;white-space:nowrap}"
     ".intarsia-table .w{white-space:nowrap}.intarsia-table code{font-size:.9em}"
-    ".intarsia-table .bar{display:inline-block;height:.8em;border-radius:2px;min-width:2px}"
-    "@container (max-width:30em){table.intarsia-table :is(td,th){padding-right:.5em}"
-    "table.intarsia-wide :is(tr,td,td.n){display:block;text-align:left}"
-    "table.intarsia-wide tr{padding:.3em 0}table.intarsia-wide :is(.h,td:empty){display:none}"
-    "table.intarsia-wide :is(td,td.w){padding-left:8em;white-space:normal;overflow-wrap:anywhere}"
-    "table.intarsia-wide td::before{content:attr(data-name);float:left;margin-left:-8em;opacity:.7}}</style>"
+    ".intarsia-table .bar{display:inline-block;height:.8em;border-radius:2px;min-width:2px}</style>"
 )
-
-PHONE_COLUMNS = 3
-"""On a phone, a table of more columns shows every row as names and values, as a narrow terminal does."""
 
 
 class Markup(str):
@@ -436,13 +428,10 @@ def table_html(
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
     """
-    is_wide = any(columns) and len(columns) > PHONE_COLUMNS
 
     def cell(tag: str, name: str, text: str) -> str:
         align = "n" if name in NUMBERS else "w" if name in WHOLE else ""
         attributes = f' class="{align}"' if align else ""
-        if is_wide and tag == "td":
-            attributes += f' data-name="{markup(name)}"'
         if tag == "td" and short_id(name, text) != text:
             attributes += f' title="{markup(text)}"'
             text = Markup(f"<code>{markup(short_id(name, text))}</code>")
@@ -454,8 +443,8 @@ def table_html(
 
     heavy = ' style="font-weight:bold"'
     body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(rows))
-    head = f"<thead>{line('th', columns, ' class="h"')}</thead>" if any(columns) else ""
-    kinds = " ".join(filter(None, ("intarsia-table", "intarsia-wide" * is_wide, kind)))
+    head = f"<thead>{line('th', columns)}</thead>" if any(columns) else ""
+    kinds = f"intarsia-table {kind}".rstrip()
     return f'<div class="intarsia-box"><table class="{kinds}">{head}<tbody>{body}</tbody></table></div>'
 
 
