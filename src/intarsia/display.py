@@ -350,7 +350,7 @@ def terminal_table(table: Table, width: int) -> Any:
     for i, row in enumerate(rows):
         cells = [Text(cell, overflow="fold") for cell in row]
         if widths:
-            grid.add_row(*cells, style="bold" if i == table.bold else "")
+            grid.add_row(*cells)
             continue
         if i:
             grid.add_row()
@@ -420,9 +420,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def table_html(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "", bold: int | None = None
-) -> str:
+def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "") -> str:
     """A table for a page with `STYLE`; identifiers are shortened, and complete in tooltips.
 
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
@@ -437,12 +435,11 @@ def table_html(
             text = Markup(f"<code>{markup(short_id(name, text))}</code>")
         return f"<{tag}{attributes}>{text if isinstance(text, Markup) else markup(text)}</{tag}>"
 
-    def line(tag: str, row: Sequence[str], attributes: str = "") -> str:
+    def line(tag: str, row: Sequence[str]) -> str:
         cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
-        return f"<tr{attributes}>{cells}</tr>"
+        return f"<tr>{cells}</tr>"
 
-    heavy = ' style="font-weight:bold"'
-    body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(rows))
+    body = "".join(line("td", row) for row in rows)
     head = f"<thead>{line('th', columns)}</thead>" if any(columns) else ""
     kinds = f"intarsia-table {kind}".rstrip()
     return f'<div class="intarsia-box"><table class="{kinds}">{head}<tbody>{body}</tbody></table></div>'
@@ -478,7 +475,7 @@ def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
     >>> json_of([Table(("Size",), [("1 B",)])])
-    [{'columns': ['Size'], 'rows': [['1 B']], 'bold': None}]
+    [{'columns': ['Size'], 'rows': [['1 B']]}]
     """
     if is_dataclass(value) or hasattr(value, "_fields"):
         names = getattr(value, "_fields", None) or [each.name for each in fields(value) if each.repr]
@@ -509,11 +506,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     """The cells of every row."""
 
-    bold: int | None = None
-    """The row that stands out."""
-
     @classmethod
-    def of[T](cls, items: Sequence[T], columns: Mapping[str, Column[T]], **settings: Any) -> Self:
+    def of[T](cls, items: Sequence[T], columns: Mapping[str, Column[T]]) -> Self:
         """A table with a row for each item, without the columns in which no item has anything.
 
         >>> columns = {"Real": "real", "Twice": lambda number: 2 * number, "Unit": lambda _: ""}
@@ -529,7 +523,7 @@ class Table:
 
         every = {name: texts(column) for name, column in columns.items()}
         used = {name: cells for name, cells in every.items() if any(cells) or not items}
-        return cls(tuple(used), list(zip(*used.values(), strict=True)), **settings)
+        return cls(tuple(used), list(zip(*used.values(), strict=True)))
 
     def __str__(self) -> str:
         width = terminal_width()
@@ -543,7 +537,7 @@ class Table:
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def _repr_html_(self) -> str:
-        return STYLE + table_html(self.columns, self.rows, bold=self.bold)
+        return STYLE + table_html(self.columns, self.rows)
 
 
 class Result:

@@ -510,8 +510,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     >>> print(ConcurrentUpdateError("second year", "main", ["/t: Zarr metadata double update"]))
     'second year' was not committed to branch 'main': others changed what it builds on.
       /t: Zarr metadata double update
-    Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,
-    intarsia.recode or intarsia.retry do so.
+    Nothing was written. Do it again on the current state, as intarsia.retry does.
     """
 
     def __init__(self, message: str, branch: str, changed: list[str]) -> None:
@@ -523,12 +522,9 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
     def __str__(self) -> str:
         message, branch, changed = self.args
-        lines = [f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."]
-        hint = (
-            "Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,\n"
-            "intarsia.recode or intarsia.retry do so."
-        )
-        return "\n  ".join([*lines, *changed]) + f"\n{hint}"
+        what = f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."
+        hint = "Nothing was written. Do it again on the current state, as intarsia.retry does."
+        return "\n  ".join([what, *changed]) + f"\n{hint}"
 
 
 class ForkError(IntarsiaError, ValueError):

@@ -66,8 +66,8 @@ def _stored_bytes(path: Path, fd: int, index: SlotIndex, number: int, entry: Seq
         return None
     if offset & int(TORN):
         raise ChunkDecodeError(
-            f"inner chunk {index.coordinates(number)} of {path} was being overwritten when its writer died: "
-            "neither its old nor its new value is left. Write the whole chunk again"
+            f"inner chunk {index.coordinates(number)} of {path} was half overwritten when its writer died. "
+            "Write the whole chunk again"
         )
     try:
         return bytes(read_exactly(fd, offset, length))
@@ -100,8 +100,7 @@ def read_plausible_table(
     table, intact = files.read_entries(fd, index)
     if not intact and not is_plausible_table(index, os.fstat(fd).st_size, unpark(table), layouts):
         raise ChunkDecodeError(
-            f"the index of the shard {path} does not match its checksum and makes no sense either: "
-            "the file is damaged"
+            f"the index of the shard {path} does not match its checksum and makes no sense: it is damaged"
         )
     return table, intact
 
@@ -173,9 +172,8 @@ def write_slots(
             if not restore(path, settings):
                 raise SlotsGoneError(
                     f"the shard {path} does not have {settings.new.copies} slots of {settings.new.slot} "
-                    "bytes per chunk: it was written without intarsia.shards.slotted, or otherwise. "
-                    "Nothing was written.\n"
-                    "  Stop the program that writes it, then intarsia.shards.reslot(array)"
+                    "bytes per chunk: another program wrote it. Nothing was written.\n"
+                    "  Stop that program, then intarsia.shards.reslot(array)"
                 )
             continue
         for number, write in updates.items():
@@ -223,8 +221,7 @@ class _Slots:
             if len(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
                     f"inner chunk {self.settings.index.coordinates(number)} of {self.path} was encoded to "
-                    f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
-                    "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
+                    f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}: not written"
                 )
         offsets = {number: self._free_slot(number) for number in payloads}
         overwritten = [n for n in offsets if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
@@ -241,8 +238,7 @@ class _Slots:
         )
         if not files.is_current(self.fd, self.path):
             raise SlotsGoneError(
-                f"the shard {self.path} was replaced or removed during the write, by a program that "
-                "knows nothing of slots: the write is lost.\n"
+                f"another program replaced or removed the shard {self.path}: the write is lost.\n"
                 "  Stop that program, then intarsia.shards.reslot(array), and write again"
             )
 

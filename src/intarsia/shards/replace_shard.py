@@ -90,9 +90,8 @@ def chunk_lengths(shard: LockedShard) -> dict[int, int]:
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
             raise ChunkDecodeError(
-                f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at bytes "
-                f"{offset} to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the "
-                "chunk again"
+                f"inner chunk {shard.index.coordinates(number)} of {shard.path} is damaged: it ends at byte "
+                f"{offset + length} of {shard.nbytes}. Write the chunk again"
             )
         lengths[number] = length
     return lengths
@@ -194,9 +193,7 @@ def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
         if length > layout.bound.nbytes:
             raise SlotsUnsupportedError(
                 f"inner chunk {shard.index.coordinates(number)} of {shard.path} has {length} bytes, but a "
-                f"slot holds only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a "
-                "decision "
-                "that bounds the size, such as 'compress_if_smaller'"
+                f"slot holds only {layout.bound.nbytes}. The shard was left as it is"
             )
         table[number] = layout.offset(number), length
     replace_file(shard, table, layout.file_bytes, replaced={}, slotted=True)

@@ -95,8 +95,7 @@ class SlottedSharding(ShardingCodec):
         """The settings for an array's shards; raises `NoSlotBoundError` if chunk sizes are not bounded."""
         if not _compat.codec_supports_sync(self):
             raise SlotsUnsupportedError(
-                "an inner codec of these shards works only inside an event loop, where it cannot wait for a "
-                "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
+                "an inner codec of these shards works only inside an event loop, where none waits for locks"
             )
         index = SlotIndex.of(self, shard_spec.shape)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
@@ -179,8 +178,7 @@ class SlottedSharding(ShardingCodec):
 
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
-            "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
-            "codec of its array"
+            "a slotted shard is never written as a whole; SlottedSharding must be its array's only codec"
         )
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:

@@ -139,16 +139,12 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         changes = Changes.between(repo, parent.id, info.id)
         before = repo.readonly_session(snapshot_id=parent.id)
         after = repo.readonly_session(snapshot_id=info.id)
-        if path is None:
-            groups = sorted(changes.all_groups)
-        else:
-            group = "/" + path.strip("/")
-            groups = [group] if group in changes.all_groups else []
-        states = [(_state(before, group), _state(after, group), group) for group in groups]
+        groups = changes.all_groups if path is None else changes.all_groups & {"/" + path.strip("/")}
+        states = ((group, _state(before, group), _state(after, group)) for group in sorted(groups))
         compared = [
             compare_states(group, old, new, changes.written_in(group))
-            for old, new, group in states
-            if path is not None or old is not None or new is not None
+            for group, old, new in states
+            if old is not None or new is not None
         ]
         if path is not None and not any(compared):
             continue
