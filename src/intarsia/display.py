@@ -11,6 +11,7 @@ items; `cell_text` puts the values into words, and `json_of` gives them to machi
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import shutil
 import sys
@@ -199,11 +200,8 @@ def common_prefix(prefixes: Iterable[str]) -> str | None:
     >>> common_prefix(["s3://a/", "s3://b/"]) is None
     True
     """
-    shared: list[str] = []
-    for parts in zip(*(prefix.split("/") for prefix in prefixes), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    parts = [prefix.split("/") for prefix in prefixes]
+    shared = list(os.path.commonprefix(parts))  # noqa: RUF071  # of lists: by their elements
     scheme, _, *names = [*shared, "", ""]
     bucket = shared[2:3] if scheme not in ("file:", "http:", "https:") else []
     return "/".join(shared).rstrip("/") + "/" if any([*bucket, *names[1:]]) else None

@@ -18,7 +18,15 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
 from intarsia.shards.locks import lock_chunks, lock_index
-from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, is_parked, real_places, unpark
+from intarsia.shards.slots import (
+    PARKED,
+    TORN,
+    SlotIndex,
+    SlotLayout,
+    SlotSettings,
+    is_marked,
+    without_marks,
+)
 
 BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less takes more locks."""
@@ -54,7 +62,7 @@ def read_chunks(
         rows, intact = files.read_entries(fd, index, numbers)
         if not intact:
             read_plausible_table(path, fd, index, layouts)
-        entries = zip(numbers, unpark(rows).tolist(), strict=True)
+        entries = zip(numbers, without_marks(rows, PARKED).tolist(), strict=True)
         found = {number: _stored_bytes(path, fd, index, number, entry) for number, entry in entries}
         return {number: data for number, data in found.items() if data is not None}
 
@@ -82,7 +90,7 @@ def is_plausible_table(
     """Whether a table makes sense without its checksum: chunks in slots, or in a row without gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
-    rows = real_places(table)[~is_absent(table)]
+    rows = without_marks(table)[~is_absent(table)]
     rows = rows[np.argsort(rows[:, 0])]
     start = np.array([index.nbytes if index.first else 0], dtype=np.uint64)
     ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])
@@ -98,7 +106,8 @@ def read_plausible_table(
     Raises `ChunkDecodeError` unless it agrees, or a dying process may have left the table without it.
     """
     table, intact = files.read_entries(fd, index)
-    if not intact and not is_plausible_table(index, os.fstat(fd).st_size, unpark(table), layouts):
+    real = without_marks(table, PARKED)
+    if not intact and not is_plausible_table(index, os.fstat(fd).st_size, real, layouts):
         raise ChunkDecodeError(
             f"the index of the shard {path} does not match its checksum and makes no sense: it is damaged"
         )
@@ -111,9 +120,9 @@ def repair_index(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLa
     The caller keeps all writers out.
     """
     table, intact = read_plausible_table(path, fd, index, layouts)
-    if intact and not is_parked(table).any():
+    if intact and not is_marked(table, PARKED).any():
         return table
-    table = unpark(table)
+    table = without_marks(table, PARKED)
     with lock_index(fd, exclusive=True):
         write_all(fd, [index.encode_numbered(table)], index.start(os.fstat(fd).st_size))
     os.fsync(fd)
@@ -190,7 +199,7 @@ def write_slots(
 def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]) -> "_Slots | None":
     """The slots of an open shard; None if it has none, or its index has to be repaired first."""
     rows, intact = files.read_entries(fd, settings.index, numbers)
-    if not intact or is_parked(rows).any():
+    if not intact or is_marked(rows, PARKED).any():
         return None
     layout = settings.layout_in(fd, rows, numbers, lambda: files.read_entries(fd, settings.index)[0])
     if layout is None:

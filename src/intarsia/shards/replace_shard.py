@@ -24,7 +24,7 @@ from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import is_plausible_table, repair_index
 from intarsia.shards.locks import lock_out_writers
-from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
+from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_marked, without_marks
 
 ASTRAY_SECONDS = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes to get
@@ -63,7 +63,7 @@ def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
         table = repair_index(path, fd, index, layouts)
         nbytes = os.fstat(fd).st_size
         repairable = is_plausible_table(index, nbytes, table, layouts)
-        yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, repairable)
+        yield LockedShard(path, fd, index, without_marks(table), is_marked(table, TORN), nbytes, repairable)
 
 
 def dense_layout(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:

@@ -145,34 +145,16 @@ class SlotLayout:
         return bool((is_absent(table) | (own & fits)).all())
 
 
-def _marked(table: Table, mark: np.uint64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_marked(table: Table, mark: np.uint64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks of a table are `PARKED` or `TORN`; only a process that died leaves any."""
     return np.asarray((table[:, 0] & mark != 0) & ~is_absent(table), dtype=np.bool_)
 
 
-def _without_marks(table: Table, marks: np.uint64) -> Table:
+def without_marks(table: Table, marks: np.uint64 = PARKED | TORN) -> Table:
+    """The table with all chunks where their bytes are, good or not."""
     table = table.copy()
     table[~is_absent(table), 0] &= ~marks
     return table
-
-
-def is_parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks a compaction has put out of readers' reach; only one that died leaves any."""
-    return _marked(table, PARKED)
-
-
-def is_torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks were being overwritten in their only slot when their writer died."""
-    return _marked(table, TORN)
-
-
-def unpark(table: Table) -> Table:
-    """The table with all chunks where they really are."""
-    return _without_marks(table, PARKED)
-
-
-def real_places(table: Table) -> Table:
-    """The table with all chunks where their bytes are, good or not."""
-    return _without_marks(table, PARKED | TORN)
 
 
 MAX_KNOWN = 1 << 16
@@ -242,7 +224,7 @@ class SlotSettings:
         file = (status.st_dev, status.st_ino, status.st_size)
         if layout is None or file in self._slotted:
             return layout
-        if not layout.holds(unpark(whole())):
+        if not layout.holds(without_marks(whole(), PARKED)):
             return None
         if len(self._slotted) >= MAX_KNOWN:
             self._slotted.clear()
