@@ -25,7 +25,7 @@ from intarsia.versions.commit import METADATA_KEY, Backoff, Changes, ReadPrecond
 from intarsia.versions.diff import ArrayChange, compare_states
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
-from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
+from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, node_at
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
     """Restore a member, and return its name, which is new if the member was gone."""
     source = joined_path(path, name)
-    exists = same_node(tx.session, session, "/" + source)
+    exists = node_at(tx.session, source) == node_at(session, source)
     target = name if exists else new_name()
     target_path = joined_path(path, target)
     target_refs = chunk_refs(session.store, source)

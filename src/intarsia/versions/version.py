@@ -313,9 +313,3 @@ def node_at(session: icechunk.Session, path: str) -> str | None:
         return session.get_node_id("/" + path.strip("/"))
     except icechunk.NotFoundError:
         return None
-
-
-def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
-    """Whether a path leads to the same node in both sessions."""
-    node = node_at(one, path)
-    return node is not None and node == node_at(other, path)
