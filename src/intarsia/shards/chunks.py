@@ -196,14 +196,27 @@ def write_slots(
         files.sync_names(path, settings.durable)
 
 
+MAX_CHECKED = 1 << 16
+"""How many files a handle remembers, in a few MB."""
+
+
 def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]) -> "_Slots | None":
     """The slots of an open shard; None if it has none, or its index has to be repaired first."""
     rows, intact = files.read_entries(fd, settings.index, numbers)
     if not intact or is_marked(rows, PARKED).any():
         return None
-    layout = settings.layout_in(fd, rows, numbers, lambda: files.read_entries(fd, settings.index)[0])
+    status = os.fstat(fd)
+    layout = settings.layout_of(status.st_size, rows, numbers)
     if layout is None:
         return None
+    file = (status.st_dev, status.st_ino, status.st_size)
+    if file not in settings.checked:  # another program may have made a file of the same size
+        table, _ = files.read_entries(fd, settings.index)
+        if not layout.holds(without_marks(table, PARKED)):
+            return None
+        if len(settings.checked) >= MAX_CHECKED:
+            settings.checked.clear()
+        settings.checked.add(file)
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
     return _Slots(path, fd, settings, layout, entries)
 

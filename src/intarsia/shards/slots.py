@@ -1,8 +1,7 @@
 """The slots of a shard: how its index numbers them, where they lie, and the settings of one array."""
 
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -157,10 +156,6 @@ def without_marks(table: Table, marks: np.uint64 = PARKED | TORN) -> Table:
     return table
 
 
-MAX_KNOWN = 1 << 16
-"""How many files a handle remembers, in a few MB."""
-
-
 @dataclass(frozen=True)
 class SlotSettings:
     """The settings for the shards of one array.
@@ -186,7 +181,7 @@ class SlotSettings:
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
 
-    _slotted: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
+    checked: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
     """Files whose whole table was checked: their device, number and size."""
 
     @cached_property
@@ -210,23 +205,3 @@ class SlotSettings:
             if layout.file_bytes == file_bytes and layout.holds(table, numbers):
                 return layout
         return None
-
-    def layout_in(
-        self, fd: int, rows: Table, numbers: Sequence[int], whole: Callable[[], Table]
-    ) -> SlotLayout | None:
-        """The layout of an open shard, by its size and the rows of a few chunks.
-
-        When a file is met for the first time, its whole table is checked, which takes long in shards of many
-        chunks: another program may have made a file of the same size. `whole` reads the table.
-        """
-        status = os.fstat(fd)
-        layout = self.layout_of(status.st_size, rows, numbers)
-        file = (status.st_dev, status.st_ino, status.st_size)
-        if layout is None or file in self._slotted:
-            return layout
-        if not layout.holds(without_marks(whole(), PARKED)):
-            return None
-        if len(self._slotted) >= MAX_KNOWN:
-            self._slotted.clear()
-        self._slotted.add(file)
-        return layout
