@@ -100,13 +100,9 @@ def compact(
     progress(0, len(shards))
     at_once = AT_ONCE if recoding is None else RECODED_AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="intarsia-compact") as pool:
-        running = [pool.submit(compact_one, path) for path in shards]
-        try:
-            for done, future in enumerate(running, 1):
-                results.append(future.result())
-                progress(done, len(shards))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for done, result in enumerate(pool.map(compact_one, shards), 1):
+            results.append(result)
+            progress(done, len(shards))
     files.sync_names(sharded.directory / "zarr.json", {})
     return CompactionReport(len(shards), *map(sum, zip(*results, strict=True)) if results else (0, 0, 0))
 

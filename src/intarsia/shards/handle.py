@@ -90,18 +90,16 @@ def flush_slots(array: AnyArray) -> int:
     >>> directory.cleanup()
     """
     sharded = ShardedArray(array)
-    names = {sharded.directory / "zarr.json"}
-    flushed = 0
+    flushed = []
     for _, path in sharded.files():
         with files.open_existing(path, write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
-                flushed += 1
-                names.add(path)
+                flushed.append(path)
     done: dict[Path, tuple[int, int]] = {}
-    for path in {path.parent: path for path in names}.values():
+    for path in {path.parent: path for path in [sharded.directory / "zarr.json", *flushed]}.values():
         files.sync_names(path, done)
-    return flushed
+    return len(flushed)
 
 
 def reslot(

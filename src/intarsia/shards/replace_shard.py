@@ -131,20 +131,14 @@ def replace_file(
 
 
 def _copy_chunks(shard: LockedShard, table: Table, fd: int, replaced: Mapping[int, bytes]) -> None:
-    """Write the chunks of a shard where the table of the new file says; neighbours are copied together."""
-    runs: list[list[int]] = []  # where they start, where they go, their length
+    """Write the chunks of a shard where the table of the new file says."""
     for number in np.flatnonzero(~is_absent(table)).tolist():
         offset = int(table[number, 0])
         if number in replaced:
             write_all(fd, [replaced[number]], offset)
-            continue
-        start, length = shard.table[number].tolist()
-        if runs and (start, offset) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
-            runs[-1][2] += length
         else:
-            runs.append([start, offset, length])
-    for start, offset, length in runs:
-        copy_range(shard.fd, start, fd, offset, length)
+            start, length = shard.table[number].tolist()
+            copy_range(shard.fd, start, fd, offset, length)
 
 
 def _as_stored(shard: LockedShard, table: Table) -> Table:

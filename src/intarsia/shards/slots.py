@@ -45,11 +45,9 @@ def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
     >>> chunk_numbers((2, 2)).tolist()
     [[0, 2], [1, 3]]
     """
-    order = chunk_order(grid)
-    numbers = np.empty(order.size, dtype=np.intp)
-    numbers[order] = np.arange(order.size)
+    numbers = np.argsort(chunk_order(grid)).reshape(grid)
     numbers.flags.writeable = False
-    return numbers.reshape(grid)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,7 @@ class SlotIndex(ShardIndex):
 
     def encode_numbered(self, table: Table) -> bytes:
         """The index as it is stored."""
-        stored = np.empty_like(table)
-        stored[chunk_order(self.grid)] = table
-        return self.encode(stored)
+        return self.encode(table[chunk_numbers(self.grid).ravel()])
 
 
 @dataclass(frozen=True)

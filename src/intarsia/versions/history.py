@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import icechunk
@@ -123,14 +123,9 @@ def history(
     [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
     """
     opened = open_repository(store)
-    entries: list[HistoryEntry] = []
     with explain_errors(opened):
         tip = Version(branch, tag, snapshot_id, as_of).session(opened).snapshot_id
-        for entry in _walk(opened, tip, path):
-            if limit is not None and len(entries) >= limit:
-                break
-            entries.append(entry)
-    return History(entries)
+        return History(islice(_walk(opened, tip, path), limit))
 
 
 def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:
