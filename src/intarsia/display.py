@@ -11,6 +11,7 @@ items; `cell_text` puts the values into words, and `json_of` gives them to machi
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import shutil
 import sys
@@ -199,11 +200,8 @@ def common_prefix(prefixes: Iterable[str]) -> str | None:
     >>> common_prefix(["s3://a/", "s3://b/"]) is None
     True
     """
-    shared: list[str] = []
-    for parts in zip(*(prefix.split("/") for prefix in prefixes), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    parts = [prefix.split("/") for prefix in prefixes]
+    shared = list(os.path.commonprefix(parts))  # noqa: RUF071  # of lists: by their elements
     scheme, _, *names = [*shared, "", ""]
     bucket = shared[2:3] if scheme not in ("file:", "http:", "https:") else []
     return "/".join(shared).rstrip("/") + "/" if any([*bucket, *names[1:]]) else None
@@ -350,7 +348,7 @@ def terminal_table(table: Table, width: int) -> Any:
     for i, row in enumerate(rows):
         cells = [Text(cell, overflow="fold") for cell in row]
         if widths:
-            grid.add_row(*cells, style="bold" if i == table.bold else "")
+            grid.add_row(*cells)
             continue
         if i:
             grid.add_row()
@@ -401,21 +399,13 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 STYLE = (
-    "<style>.intarsia-box{container-type:inline-size;overflow-x:auto}"
+    "<style>.intarsia-box{overflow-x:auto}"
     "table.intarsia-table{border-collapse:collapse;margin:.3em 0;font-size:13px}"
     "table.intarsia-table :is(td,th){text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
     "border:0;background:none}table.intarsia-table .n{text-align:right;white-space:nowrap}"
     ".intarsia-table .w{white-space:nowrap}.intarsia-table code{font-size:.9em}"
-    ".intarsia-table .bar{display:inline-block;height:.8em;border-radius:2px;min-width:2px}"
-    "@container (max-width:30em){table.intarsia-table :is(td,th){padding-right:.5em}"
-    "table.intarsia-wide :is(tr,td,td.n){display:block;text-align:left}"
-    "table.intarsia-wide tr{padding:.3em 0}table.intarsia-wide :is(.h,td:empty){display:none}"
-    "table.intarsia-wide :is(td,td.w){padding-left:8em;white-space:normal;overflow-wrap:anywhere}"
-    "table.intarsia-wide td::before{content:attr(data-name);float:left;margin-left:-8em;opacity:.7}}</style>"
+    ".intarsia-table .bar{display:inline-block;height:.8em;border-radius:2px;min-width:2px}</style>"
 )
-
-PHONE_COLUMNS = 3
-"""On a phone, a table of more columns shows every row as names and values, as a narrow terminal does."""
 
 
 class Markup(str):
@@ -428,34 +418,28 @@ class Markup(str):
     __slots__ = ()
 
 
-def table_html(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "", bold: int | None = None
-) -> str:
+def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "") -> str:
     """A table for a page with `STYLE`; identifiers are shortened, and complete in tooltips.
 
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
     """
-    is_wide = any(columns) and len(columns) > PHONE_COLUMNS
 
     def cell(tag: str, name: str, text: str) -> str:
         align = "n" if name in NUMBERS else "w" if name in WHOLE else ""
         attributes = f' class="{align}"' if align else ""
-        if is_wide and tag == "td":
-            attributes += f' data-name="{markup(name)}"'
         if tag == "td" and short_id(name, text) != text:
             attributes += f' title="{markup(text)}"'
             text = Markup(f"<code>{markup(short_id(name, text))}</code>")
         return f"<{tag}{attributes}>{text if isinstance(text, Markup) else markup(text)}</{tag}>"
 
-    def line(tag: str, row: Sequence[str], attributes: str = "") -> str:
+    def line(tag: str, row: Sequence[str]) -> str:
         cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
-        return f"<tr{attributes}>{cells}</tr>"
+        return f"<tr>{cells}</tr>"
 
-    heavy = ' style="font-weight:bold"'
-    body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(rows))
-    head = f"<thead>{line('th', columns, ' class="h"')}</thead>" if any(columns) else ""
-    kinds = " ".join(filter(None, ("intarsia-table", "intarsia-wide" * is_wide, kind)))
+    body = "".join(line("td", row) for row in rows)
+    head = f"<thead>{line('th', columns)}</thead>" if any(columns) else ""
+    kinds = f"intarsia-table {kind}".rstrip()
     return f'<div class="intarsia-box"><table class="{kinds}">{head}<tbody>{body}</tbody></table></div>'
 
 
@@ -489,7 +473,7 @@ def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
     >>> json_of([Table(("Size",), [("1 B",)])])
-    [{'columns': ['Size'], 'rows': [['1 B']], 'bold': None}]
+    [{'columns': ['Size'], 'rows': [['1 B']]}]
     """
     if is_dataclass(value) or hasattr(value, "_fields"):
         names = getattr(value, "_fields", None) or [each.name for each in fields(value) if each.repr]
@@ -520,11 +504,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     """The cells of every row."""
 
-    bold: int | None = None
-    """The row that stands out."""
-
     @classmethod
-    def of[T](cls, items: Sequence[T], columns: Mapping[str, Column[T]], **settings: Any) -> Self:
+    def of[T](cls, items: Sequence[T], columns: Mapping[str, Column[T]]) -> Self:
         """A table with a row for each item, without the columns in which no item has anything.
 
         >>> columns = {"Real": "real", "Twice": lambda number: 2 * number, "Unit": lambda _: ""}
@@ -540,7 +521,7 @@ class Table:
 
         every = {name: texts(column) for name, column in columns.items()}
         used = {name: cells for name, cells in every.items() if any(cells) or not items}
-        return cls(tuple(used), list(zip(*used.values(), strict=True)), **settings)
+        return cls(tuple(used), list(zip(*used.values(), strict=True)))
 
     def __str__(self) -> str:
         width = terminal_width()
@@ -554,7 +535,7 @@ class Table:
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def _repr_html_(self) -> str:
-        return STYLE + table_html(self.columns, self.rows, bold=self.bold)
+        return STYLE + table_html(self.columns, self.rows)
 
 
 class Result:

@@ -56,19 +56,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "AdoptionError", "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError",
-    "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
-    "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
-    "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MetadataError",
-    "MissingArrayError", "MissingExtraError", "MissingGroupError", "MissingMemberError", "NoRegionError",
-    "NoSlotBoundError", "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
-    "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
-    "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
-    "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
-]  # fmt: skip
-
-
 MAX_LINE = 500
 """The most characters shown of one problem in a manifest."""
 
@@ -219,7 +206,7 @@ class ManifestError(IntarsiaError, ValueError):
 
     def __init__(self, problems: list[str]) -> None:
         # The contents of the manifest are quoted: they may be long, and they may not be text.
-        self.problems = [_printable(problem) for problem in problems]
+        self.problems = [_visible(problem)[:MAX_LINE] for problem in problems]
         super().__init__(self.problems)
 
     def __str__(self) -> str:
@@ -523,8 +510,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     >>> print(ConcurrentUpdateError("second year", "main", ["/t: Zarr metadata double update"]))
     'second year' was not committed to branch 'main': others changed what it builds on.
       /t: Zarr metadata double update
-    Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,
-    intarsia.recode or intarsia.retry do so.
+    Nothing was written. Do it again on the current state, as intarsia.retry does.
     """
 
     def __init__(self, message: str, branch: str, changed: list[str]) -> None:
@@ -536,12 +522,9 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
     def __str__(self) -> str:
         message, branch, changed = self.args
-        lines = [f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."]
-        hint = (
-            "Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,\n"
-            "intarsia.recode or intarsia.retry do so."
-        )
-        return "\n  ".join([*lines, *changed]) + f"\n{hint}"
+        what = f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."
+        hint = "Nothing was written. Do it again on the current state, as intarsia.retry does."
+        return "\n  ".join([what, *changed]) + f"\n{hint}"
 
 
 class ForkError(IntarsiaError, ValueError):
@@ -661,11 +644,8 @@ def _visible(text: str) -> str:
     )
 
 
-def _printable(text: str) -> str:
-    """A line that every terminal can print, cut off if it is too long to read.
-
-    >>> _printable("fill_value: \\ud800")
-    'fill_value: \\\\ud800'
-    """
-    shown = _visible(text)
-    return shown if len(shown) <= MAX_LINE else f"{shown[:MAX_LINE]}…"
+__all__ = [
+    name
+    for name, each in list(globals().items())
+    if isinstance(each, type) and issubclass(each, IntarsiaError)
+]

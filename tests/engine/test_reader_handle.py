@@ -110,7 +110,7 @@ def test_what_is_no_array_is_said():
         intarsia.reader(written(), "b")
     with pytest.raises(NotLogicalArrayError, match=r"is read with intarsia.reader\(store, path\)"):
         intarsia.open(written().store, "a")
-    with pytest.raises(TypeError, match="need an Icechunk repository"):
+    with pytest.raises(TypeError, match="only an Icechunk repository takes"):
         intarsia.reader(written(), tag="v1")
 
 

@@ -65,7 +65,7 @@ def assert_quiet(browser):
 
 
 def test_notebook_tables_fit_a_phone(browser, tmp_path):
-    """Wide ones become names and values, narrow ones stay tables, and the map has letters one can read."""
+    """Wide ones are scrolled inside their box, and the map has letters one can read."""
     long = (
         "[0:20, 0:60, 0:90]",
         "shuffle+zstd",
@@ -74,19 +74,12 @@ def test_notebook_tables_fit_a_phone(browser, tmp_path):
         "a message of several words",
     )
     wide = Table(("Region", "Codecs", "Size", "Member", "Message"), [long])._repr_html_()
-    narrow = Table(("Codecs", "Size"), [("gzip", "1 kB")])._repr_html_()
     file = tmp_path / "notebook.html"
-    file.write_text(PAGE.format(wide + narrow + samples.two_codecs()._repr_html_()), encoding="utf-8")
+    file.write_text(PAGE.format(wide + samples.two_codecs()._repr_html_()), encoding="utf-8")
     browser.size(390, 900)
     browser.open(file.as_uri())
     try:
         assert browser.run("document.documentElement.scrollWidth") <= 390
-        shown = "getComputedStyle(document.querySelector('{}')).display"
-        assert browser.run(shown.format(".intarsia-wide .h")) == "none"
-        assert browser.run(shown.format(".intarsia-wide td")) == "block"
-        assert browser.run(shown.format(".intarsia-table:not(.intarsia-wide) td")) == "table-cell"
-        name = "getComputedStyle(document.querySelector('td[data-name=Region]'), '::before').content"
-        assert browser.run(name) == '"Region"'
         assert browser.run("document.querySelector('.wide > svg').getBoundingClientRect().width") > 700
         assert browser.run("document.querySelector('.wide').clientWidth") <= 390  # it scrolls
     finally:

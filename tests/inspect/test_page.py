@@ -209,5 +209,5 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_a_report_without_arrays_and_with_versions_that_are_not_there(tmp_path):
     with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.write_report(zarr.storage.MemoryStore(), file=tmp_path / "r.html")
-    with pytest.raises(TypeError, match="need an Icechunk repository"):
+    with pytest.raises(TypeError, match="only an Icechunk repository takes"):
         intarsia.write_report(samples.two_codecs().store, file=tmp_path / "r.html", tag="v1")

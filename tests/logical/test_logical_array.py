@@ -419,3 +419,12 @@ def test_the_size_of_a_sparse_region_takes_what_is_stored():
 def test_chunks_are_counted_as_in_zarr():
     array = intarsia.create({}, "a", shape=(5, 4), chunks=(2, 3), dtype="u1")
     assert array.nchunks == zarr.create_array({}, shape=(5, 4), chunks=(2, 3), dtype="u1").nchunks == 6
+
+
+@pytest.mark.parametrize("name", ["metadata", "compressors", "filters", "serializer", "codecs", "shards"])
+def test_what_each_region_has_of_its_own_is_named(name):
+    array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    with pytest.raises(AttributeError, match=rf"no '{name}': each region has its own\.\n.*array\."):
+        getattr(array, name)
+    with pytest.raises(AttributeError, match="has no 'colour'"):
+        _ = array.colour

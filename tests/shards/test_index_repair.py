@@ -6,7 +6,7 @@ import pytest
 from intarsia.codecs.shard_index import is_absent
 from intarsia.shards.chunks import is_plausible_table
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.slots import PARKED, SlotIndex, SlotLayout, is_parked, unpark
+from intarsia.shards.slots import PARKED, SlotIndex, SlotLayout, is_marked, without_marks
 
 INDEX = SlotIndex(grid=(4,), first=False)
 LAYOUTS = [SlotLayout(INDEX, EncodedBound(10, fixed=True), copies) for copies in (1, 2)]
@@ -49,8 +49,8 @@ def test_parking_leads_beyond_every_file_and_back():
     made = table((1, (16, 10)), (3, (48, 10)))
     away = made.copy()
     away[3, 0] |= PARKED
-    assert is_parked(away).tolist() == [False, False, False, True]
+    assert is_marked(away, PARKED).tolist() == [False, False, False, True]
     assert is_absent(away).tolist() == [True, False, True, False]
     assert int(away[3, 0]) > 1 << 60
-    assert np.array_equal(unpark(away), made)
-    assert np.array_equal(unpark(made), made)
+    assert np.array_equal(without_marks(away, PARKED), made)
+    assert np.array_equal(without_marks(made, PARKED), made)

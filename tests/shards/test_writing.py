@@ -18,19 +18,6 @@ def table_of(path, array):
         return [tuple(row) for row in files.read_entries(fd, ShardedArray(array).index)[0].tolist()]
 
 
-def test_neighbouring_chunks_are_written_in_one_call(tmp_path, monkeypatch):
-    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640)
-    calls = []
-    pwritev = os.pwritev
-    monkeypatch.setattr(
-        os, "pwritev", lambda fd, data, at: calls.append((at, len(b"".join(data)))) or pwritev(fd, data, at)
-    )
-    slots = intarsia.shards.slotted(array)
-    slots[80:400] = 1
-    payloads = [call for call in calls if call[0] == 328]
-    assert payloads == [(328, 4 * 328)]  # four chunks of 320 bytes, their checksums, and the rounding
-
-
 def test_payloads_that_leave_room_in_their_slots_leave_holes(tmp_path):
     codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
     array = fleet.make_array(

@@ -58,7 +58,7 @@ def test_what_has_no_sources_to_authorise_is_refused(tmp_path, archive):
     zarr.create_group(tmp_path / "plain.zarr")
     store = intarsia.open_repository(archive[0]).readonly_session("main").store
     for source in (tmp_path / "plain.zarr", store, {}):
-        with pytest.raises(TypeError, match="need an Icechunk repository"):
+        with pytest.raises(TypeError, match="only an Icechunk repository takes"):
             intarsia.open(source, "sst", authorize=True)
 
 

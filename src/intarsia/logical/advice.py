@@ -119,7 +119,7 @@ class Advice(Result):
             "Write MB/s": lambda trial: trial.speed(trial.encode_seconds),
             "Read MB/s": lambda trial: trial.speed(trial.decode_seconds),
         }
-        return self.summary, Table.of(self.trials[:most], columns, bold=0)
+        return self.summary, Table.of(self.trials[:most], columns)
 
 
 def advise(

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
 
 
+ELSEWHERE = {
+    "metadata": "array.manifest, or array.regions[i].member.metadata",
+    "shards": "array.regions[i].member.shards",
+    **dict.fromkeys(("codecs", "compressors", "filters", "serializer"), "array.regions[i].codecs"),
+}
+"""Where to find what a Zarr array has, and a logical array has for each region."""
+
+
 class LogicalArray(Accessors, StoredArray):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
@@ -137,6 +145,15 @@ class LogicalArray(Accessors, StoredArray):
         cell = tuple(i % n // c for i, n, c in zip(point, self.shape, self.chunks, strict=True))
         rows = self._logical.manifest.regions.touching(Box(cell, tuple(i + 1 for i in cell)))
         return Region.of(self._logical, int(rows[0])) if rows.size else None
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name as an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ELSEWHERE:
+                return super().__getattr__(name)
+            raise AttributeError(
+                f"a logical array has no {name!r}: each region has its own.\n  Use {ELSEWHERE[name]}"
+            )
 
     # Writing
 

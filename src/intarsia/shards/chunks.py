@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import batched
 from pathlib import Path
 
 import numpy as np
@@ -17,27 +18,27 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
 from intarsia.shards.locks import lock_chunks, lock_index
-from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, is_parked, real_places, unpark
+from intarsia.shards.slots import (
+    PARKED,
+    TORN,
+    SlotIndex,
+    SlotLayout,
+    SlotSettings,
+    is_marked,
+    without_marks,
+)
 
 BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less takes more locks."""
 
 
-def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
-    """Sorted numbers in lists that span no more slots than one lock should cover.
+def in_batches(numbers: Iterable[int], slot: int) -> Iterator[tuple[int, ...]]:
+    """Sorted numbers, in tuples of as many slots as one lock should cover.
 
-    >>> list(in_batches([0, 1, 5, 9], slot=4 << 20))
-    [[0, 1], [5], [9]]
+    >>> list(in_batches([9, 0, 1, 5], slot=8 << 20))
+    [(0, 1), (5, 9)]
     """
-    span = max(1, BATCH // max(1, slot))
-    batch: list[int] = []
-    for number in sorted(numbers):
-        if batch and number - batch[0] >= span:
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
+    return batched(sorted(numbers), max(1, BATCH // max(1, slot)))
 
 
 def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> AbstractContextManager[int | None]:
@@ -61,7 +62,7 @@ def read_chunks(
         rows, intact = files.read_entries(fd, index, numbers)
         if not intact:
             read_plausible_table(path, fd, index, layouts)
-        entries = zip(numbers, unpark(rows).tolist(), strict=True)
+        entries = zip(numbers, without_marks(rows, PARKED).tolist(), strict=True)
         found = {number: _stored_bytes(path, fd, index, number, entry) for number, entry in entries}
         return {number: data for number, data in found.items() if data is not None}
 
@@ -73,8 +74,8 @@ def _stored_bytes(path: Path, fd: int, index: SlotIndex, number: int, entry: Seq
         return None
     if offset & int(TORN):
         raise ChunkDecodeError(
-            f"inner chunk {index.coordinates(number)} of {path} was being overwritten when its writer died: "
-            "neither its old nor its new value is left. Write the whole chunk again"
+            f"inner chunk {index.coordinates(number)} of {path} was half overwritten when its writer died. "
+            "Write the whole chunk again"
         )
     try:
         return bytes(read_exactly(fd, offset, length))
@@ -89,7 +90,7 @@ def is_plausible_table(
     """Whether a table makes sense without its checksum: chunks in slots, or in a row without gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
-    rows = real_places(table)[~is_absent(table)]
+    rows = without_marks(table)[~is_absent(table)]
     rows = rows[np.argsort(rows[:, 0])]
     start = np.array([index.nbytes if index.first else 0], dtype=np.uint64)
     ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])
@@ -105,10 +106,10 @@ def read_plausible_table(
     Raises `ChunkDecodeError` unless it agrees, or a dying process may have left the table without it.
     """
     table, intact = files.read_entries(fd, index)
-    if not intact and not is_plausible_table(index, os.fstat(fd).st_size, unpark(table), layouts):
+    real = without_marks(table, PARKED)
+    if not intact and not is_plausible_table(index, os.fstat(fd).st_size, real, layouts):
         raise ChunkDecodeError(
-            f"the index of the shard {path} does not match its checksum and makes no sense either: "
-            "the file is damaged"
+            f"the index of the shard {path} does not match its checksum and makes no sense: it is damaged"
         )
     return table, intact
 
@@ -119,9 +120,9 @@ def repair_index(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLa
     The caller keeps all writers out.
     """
     table, intact = read_plausible_table(path, fd, index, layouts)
-    if intact and not is_parked(table).any():
+    if intact and not is_marked(table, PARKED).any():
         return table
-    table = unpark(table)
+    table = without_marks(table, PARKED)
     with lock_index(fd, exclusive=True):
         write_all(fd, [index.encode_numbered(table)], index.start(os.fstat(fd).st_size))
     os.fsync(fd)
@@ -157,19 +158,14 @@ def write_slots(
 
     Chunks are encoded without holding a lock, because codecs may run for long and decisions may read this
     very shard, or need threads that wait for it. So to replace part of a chunk it is read, unlocked, encoded,
-    and written only if it is still what was read; if not, another writer has made progress. If encoding is
-    `quick`, the lock is kept. `restore` is called with a shard that has no slots, or an index that a writer
-    that died left half changed; it repairs that, and says whether the shard has slots now.
+    and written only if it is still what was read; if not, another writer has made progress. `restore` is
+    called with a shard that has no slots, or an index that a writer that died left half changed; it repairs
+    that, and says whether the shard has slots now.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # the stored bytes that the updates were merged with
-
-    def merge(stored: dict[int, bytes | None]) -> None:
-        for number, write in updates.items():
-            if number not in merged or merged[number] != stored[number]:
-                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
@@ -178,8 +174,6 @@ def write_slots(
                 slots = _find_slots(path, fd, settings, numbers)
             if slots is not None:
                 stored = {number: slots.stored(number) for number in updates}
-                if settings.quick:
-                    merge(stored)
                 if stored == merged:
                     slots.write(encoded)
                     break
@@ -187,12 +181,13 @@ def write_slots(
             if not restore(path, settings):
                 raise SlotsGoneError(
                     f"the shard {path} does not have {settings.new.copies} slots of {settings.new.slot} "
-                    "bytes per chunk: it was written without intarsia.shards.slotted, or otherwise. "
-                    "Nothing was written.\n"
-                    "  Stop the program that writes it, then intarsia.shards.reslot(array)"
+                    "bytes per chunk: another program wrote it. Nothing was written.\n"
+                    "  Stop that program, then intarsia.shards.reslot(array)"
                 )
             continue
-        merge(stored)
+        for number, write in updates.items():
+            if number not in merged or merged[number] != stored[number]:
+                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
@@ -201,14 +196,27 @@ def write_slots(
         files.sync_names(path, settings.durable)
 
 
+MAX_CHECKED = 1 << 16
+"""How many files a handle remembers, in a few MB."""
+
+
 def _find_slots(path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]) -> "_Slots | None":
     """The slots of an open shard; None if it has none, or its index has to be repaired first."""
     rows, intact = files.read_entries(fd, settings.index, numbers)
-    if not intact or is_parked(rows).any():
+    if not intact or is_marked(rows, PARKED).any():
         return None
-    layout = settings.layout_in(fd, rows, numbers, lambda: files.read_entries(fd, settings.index)[0])
+    status = os.fstat(fd)
+    layout = settings.layout_of(status.st_size, rows, numbers)
     if layout is None:
         return None
+    file = (status.st_dev, status.st_ino, status.st_size)
+    if file not in settings.checked:  # another program may have made a file of the same size
+        table, _ = files.read_entries(fd, settings.index)
+        if not layout.holds(without_marks(table, PARKED)):
+            return None
+        if len(settings.checked) >= MAX_CHECKED:
+            settings.checked.clear()
+        settings.checked.add(file)
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
     return _Slots(path, fd, settings, layout, entries)
 
@@ -230,23 +238,21 @@ class _Slots:
 
     def write(self, encoded: dict[int, memoryview | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
-        for number, data in encoded.items():
-            if data is not None and len(data) > self.layout.bound.nbytes:
+        payloads = {number: data for number, data in encoded.items() if data is not None}
+        for number, data in payloads.items():
+            if len(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
                     f"inner chunk {self.settings.index.coordinates(number)} of {self.path} was encoded to "
-                    f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
-                    "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
+                    f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}: not written"
                 )
-        offsets = {n: self._free_slot(n) for n, data in encoded.items() if data is not None}
-        runs = list(_runs(offsets, encoded, self.layout.slot))
+        offsets = {number: self._free_slot(number) for number in payloads}
         overwritten = [n for n in offsets if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
-        for offset, buffers in runs:
-            nbytes = sum(map(len, buffers))
-            if overwritten or nbytes >= WORTH_ALLOCATING:
-                files.allocate(self.fd, offset, nbytes)
+        for number, data in payloads.items():
+            if overwritten or len(data) >= WORTH_ALLOCATING:
+                files.allocate(self.fd, offsets[number], len(data))
         self._publish({n: (offsets[n] | int(TORN), self.entries[n][1]) for n in overwritten})
-        for offset, buffers in runs:
-            write_all(self.fd, buffers, offset)
+        for number, data in payloads.items():
+            write_all(self.fd, [data], offsets[number])
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
@@ -254,8 +260,7 @@ class _Slots:
         )
         if not files.is_current(self.fd, self.path):
             raise SlotsGoneError(
-                f"the shard {self.path} was replaced or removed during the write, by a program that "
-                "knows nothing of slots: the write is lost.\n"
+                f"another program replaced or removed the shard {self.path}: the write is lost.\n"
                 "  Stop that program, then intarsia.shards.reslot(array), and write again"
             )
 
@@ -274,25 +279,3 @@ class _Slots:
         self.entries.update(changed)
         if self.settings.fsync:
             os.fdatasync(self.fd)
-
-
-def _runs(
-    offsets: dict[int, int], encoded: dict[int, memoryview | None], slot: int
-) -> Iterator[tuple[int, list[bytes | memoryview]]]:
-    """Payloads for neighbouring slots, joined, with the offset at which they start."""
-    start, end, buffers = 0, -1, list[bytes | memoryview]()
-    for number, offset in sorted(offsets.items(), key=lambda item: item[1]):
-        data = encoded[number]
-        assert data is not None
-        if offset != end:
-            if buffers:
-                yield start, buffers
-            start, buffers = offset, []
-        buffers.append(data)
-        end = offset + len(data)
-        gap = slot - len(data)
-        if 0 < gap < 8:  # padding of the slot; a longer gap stays a hole
-            buffers.append(bytes(gap))
-            end += gap
-    if buffers:
-        yield start, buffers

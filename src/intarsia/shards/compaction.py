@@ -2,12 +2,11 @@
 
 import hashlib
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import Semaphore
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.replace_shard import LockedShard, chunk_lengths, dense_layout, lock_shard, replace_file
 
-AT_ONCE = 4
-"""How many shards are compacted at once: while one waits for the disk, the next is copied."""
+AT_ONCE = 32
+"""How many shards are compacted at once: most of them wait until nobody follows their old index any more."""
 
-WAITING = 64
-"""How many shards may wait at once until nobody follows their old index any more."""
+RECODED_AT_ONCE = 4
+"""How many whose chunks are encoded again: all of these are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +93,16 @@ def compact(
         raise ReadOnlyError("cannot compact: the array is open for reading only; open it with mode='r+'")
     sharded = ShardedArray(array if decision is None else with_decision(array, decision))
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    work = _Compacting(sharded, None if decision is None else Recoding(sharded))
+    recoding = None if decision is None else Recoding(sharded)
+    compact_one = partial(_compact_shard, sharded, recoding)
     shards = [path for _, path in sharded.files()]
     results = []
     progress(0, len(shards))
-    with ThreadPoolExecutor(AT_ONCE + WAITING, thread_name_prefix="intarsia-compact") as pool:
-        running = [pool.submit(work.compact, path) for path in shards]
-        try:
-            for done, future in enumerate(running, 1):
-                results.append(future.result())
-                progress(done, len(shards))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    at_once = AT_ONCE if recoding is None else RECODED_AT_ONCE
+    with ThreadPoolExecutor(at_once, thread_name_prefix="intarsia-compact") as pool:
+        for done, result in enumerate(pool.map(compact_one, shards), 1):
+            results.append(result)
+            progress(done, len(shards))
     files.sync_names(sharded.directory / "zarr.json", {})
     return CompactionReport(len(shards), *map(sum, zip(*results, strict=True)) if results else (0, 0, 0))
 
@@ -117,46 +114,29 @@ def _on_disk(path: Path) -> int:
         return 0
 
 
-@dataclass(frozen=True)
-class _Compacting:
-    """Compacts the shards of one array; some wait while others are being worked on."""
+def _compact_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Path) -> tuple[bool, int, int]:
+    """Compact one shard; returns whether there was work to do, and the bytes on disk before and after."""
+    before = _on_disk(path)
+    return _replace_shard(sharded, recoding, path), before, _on_disk(path)
 
-    sharded: ShardedArray
-    recoding: "Recoding | None"
-    turns: Semaphore = field(default_factory=lambda: Semaphore(AT_ONCE))
 
-    def compact(self, path: Path) -> tuple[bool, int, int]:
-        """Compact one shard; returns whether there was work to do, and the bytes on disk before and after."""
-        with self.turns:
-            before = _on_disk(path)
-            return self._replace(path), before, _on_disk(path)
-
-    def _rest(self, seconds: float) -> None:
-        self.turns.release()
-        try:
-            time.sleep(seconds)
-        finally:
-            self.turns.acquire()
-
-    def _replace(self, path: Path) -> bool:
-        sharded, recoding = self.sharded, self.recoding
-        prepared = {} if recoding is None else recoding.prepare(path)
-        with lock_shard(path, sharded.index, sharded.layouts) as shard:
-            if shard is None:
-                return False
-            lengths = chunk_lengths(shard)
-            if not lengths:
-                os.unlink(path)  # as in zarr, a shard without chunks has no file
-                files.sync_directory(path.parent)
-                return True
-            replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
-            prepared.clear()
-            lengths |= {number: len(data) for number, data in replaced.items()}
-            table, nbytes = dense_layout(sharded.index, lengths)
-            if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
-                return False
-            replace_file(shard, table, nbytes, replaced=replaced, pause=self._rest)
+def _replace_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Path) -> bool:
+    prepared = {} if recoding is None else recoding.prepare(path)
+    with lock_shard(path, sharded.index, sharded.layouts) as shard:
+        if shard is None:
+            return False
+        lengths = chunk_lengths(shard)
+        if not lengths:
+            os.unlink(path)  # as in zarr, a shard without chunks has no file
+            files.sync_directory(path.parent)
             return True
+        replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
+        lengths |= {number: len(data) for number, data in replaced.items()}
+        table, nbytes = dense_layout(sharded.index, lengths)
+        if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
+            return False
+        replace_file(shard, table, nbytes, replaced=replaced)
+        return True
 
 
 type Recoded = dict[tuple[int, bytes], bytes | None]

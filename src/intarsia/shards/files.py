@@ -186,8 +186,8 @@ def create_shard_file(path: Path, layout: SlotLayout) -> None:
         except OSError as error:
             if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
                 raise SlotsUnsupportedError(
-                    f"the file system of {path.parent} has no hard links, without which two processes cannot "
-                    "safely create one shard. Use a local disk with a Linux file system"
+                    f"the file system of {path.parent} has no hard links, which slotted shards need.\n"
+                    "  Use a local disk with a Linux file system"
                 ) from error
             raise
 

@@ -69,10 +69,8 @@ def slotted(
     pipeline = result.codec_pipeline
     if not isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
-            f"the codec pipeline {type(pipeline).__name__} would write every shard of this array as a whole: "
-            "it brings its own sharding.\n  Call intarsia.shards.slotted with one of zarr's or ours: "
-            "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'}). Others can "
-            "read what it writes"
+            f"the codec pipeline {type(pipeline).__name__} writes whole shards, and can read slotted ones."
+            "\n  Set zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
         )
     return zarr.Array(result)
 
@@ -92,18 +90,16 @@ def flush_slots(array: AnyArray) -> int:
     >>> directory.cleanup()
     """
     sharded = ShardedArray(array)
-    names = {sharded.directory / "zarr.json"}
-    flushed = 0
+    flushed = []
     for _, path in sharded.files():
         with files.open_existing(path, write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
-                flushed += 1
-                names.add(path)
+                flushed.append(path)
     done: dict[Path, tuple[int, int]] = {}
-    for path in {path.parent: path for path in names}.values():
+    for path in {path.parent: path for path in [sharded.directory / "zarr.json", *flushed]}.values():
         files.sync_names(path, done)
-    return flushed
+    return len(flushed)
 
 
 def reslot(
@@ -168,21 +164,21 @@ class ShardedArray:
     def __post_init__(self) -> None:
         if not isinstance(self.array, zarr.Array):
             raise SlotsUnsupportedError(
-                f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; for a "
-                "logical array, give a member: arr.members[name]; for a nullable one, arr.zarr_array"
+                f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}: give "
+                "a member of a logical array, arr.members[name], and of a nullable one arr.zarr_array"
             )
         metadata: Any = self.array.metadata
         codecs: tuple[Codec, ...] = getattr(metadata, "codecs", ())  # none in Zarr format 2
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
-                f"the array {self.array.path!r} has no shards, but slots are places inside a shard.\n"
-                "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)",
+                f"the array {self.array.path!r} has no shards.\n"
+                "  They are chosen when an array is created: zarr.create_array(…, shards=…)",
                 command="To copy it into shards: intarsia convert STORE NEW_STORE --shards …",
             )
         if len(codecs) > 1:
             raise SlotsUnsupportedError(
-                f"the array {self.array.path!r} has codecs around its shards. Slots need all filters and "
-                "compressors, also 'transpose', inside the shards"
+                f"the array {self.array.path!r} has codecs around its shards. Slots need all of them, also "
+                "'transpose', inside the shards"
             )
         if not _compat.is_regular(metadata.chunk_grid):
             raise SlotsUnsupportedError(

@@ -52,9 +52,8 @@ def inner_chunk_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> Encoded
     item_size = getattr(chunk_spec.dtype, "item_size", None)
     if item_size is None:
         raise NoSlotBoundError(
-            f"elements of data type {chunk_spec.dtype.to_json(zarr_format=3)} differ in size, so there is no "
-            "upper bound on the size of a chunk, and slots need one.\n"
-            "  Use an array without slots, or a data type of fixed size."
+            f"elements of data type {chunk_spec.dtype.to_json(zarr_format=3)} differ in size, so no slot "
+            "is certain to be large enough.\n  Use an array without slots, or a data type of fixed size"
         )
     nbytes, fixed = math.prod(chunk_spec.shape) * int(item_size), True
     spec = chunk_spec
@@ -79,14 +78,8 @@ def inner_chunk_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> Encoded
 
 def _unbounded(codec: Codec) -> str:
     name = codec.to_dict().get("name")
-    way_out = (
-        f"Nest it: ConditionalCodec(codecs=[{name!r}], decision='compress_if_smaller') never exceeds its "
-        "input and a header; or leave it out, write fast, and compress later."
-        if isinstance(codec, BytesBytesCodec)
-        else "Leave it out, or use an array without slots; only bytes -> bytes codecs can be nested in a "
-        "ConditionalCodec."
-    )
-    return (
-        f"codec {name!r} may enlarge a chunk by an unlimited amount, so no slot is certain to be large "
-        f"enough.\n  {way_out}"
-    )
+    advice = "Leave it out: only bytes -> bytes codecs can be nested in a ConditionalCodec"
+    if isinstance(codec, BytesBytesCodec):
+        nested = f"ConditionalCodec(codecs=[{name!r}], decision='compress_if_smaller')"
+        advice = f"Nest it: {nested}; or leave it out, write fast, and compress later"
+    return f"codec {name!r} may enlarge a chunk by an unlimited amount, which no slot can hold.\n  {advice}"

@@ -14,7 +14,7 @@ from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks, read_plausible_table
 from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.replace_shard import dense_layout
-from intarsia.shards.slots import is_parked, real_places, unpark
+from intarsia.shards.slots import PARKED, is_marked, without_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     with files.open_existing(path, write=False) as fd:
         if fd is None:
             return {}
-        table = unpark(files.read_entries(fd, sharded.index)[0])
+        table = without_marks(files.read_entries(fd, sharded.index)[0], PARKED)
         status = os.fstat(fd)
         block = os.fstatvfs(fd).f_frsize
     present = np.flatnonzero(~is_absent(table))
@@ -171,9 +171,9 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
 def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
     if not intact:
         yield "a writer died: the checksum of the index is out of date, and other programs fail", PUT_RIGHT
-    if is_parked(table).any():
+    if is_marked(table, PARKED).any():
         yield "a compaction died: other programs fail to read some chunks", PUT_RIGHT
-    rows = real_places(table)[~is_absent(table)]
+    rows = without_marks(table)[~is_absent(table)]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     ends = rows[:, 0] + rows[:, 1]
     for at in np.flatnonzero(ends[:-1] > rows[1:, 0]):

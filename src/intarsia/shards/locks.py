@@ -195,18 +195,10 @@ def local_root(store: Store) -> Path:
         )
     if isinstance(store, LocalStore):
         return store.root
-    kind = type(store).__name__
-    if kind == "IcechunkStore":
-        raise SlotsUnsupportedError(
-            "the array is in an Icechunk repository, whose chunks are immutable: every write makes a new "
-            "object, and there is no file to write slots into.\n"
-            "  Several writers share a logical array through its members instead, one member each: "
-            "intarsia.append(repo, path, data, codecs=[...])."
-        )
     raise SlotsUnsupportedError(
-        f"the array is in a {kind}; slots are written by pwrite into local files, but objects in memory, in "
-        "archives and in object stores can only be replaced as a whole.\n"
-        "  Open a local directory with its path, or with zarr.storage.LocalStore."
+        f"the array is in a {type(store).__name__}; slots are places in local files, but objects in memory, "
+        "archives, repositories and object stores are only replaced as a whole.\n  Use a local directory; "
+        "in an Icechunk repository, writers append: intarsia.append(repo, path, data, codecs=[...])"
     )
 
 
@@ -219,11 +211,8 @@ def refuse_network(directory: Path) -> None:
     if kind not in LOCAL:
         raise SlotsUnsupportedError(
             f"{directory} is on {f'a {kind}' if kind else 'an unknown'} file system, which other machines "
-            "may share. Writers there would not see our locks, and each machine caches pages of the file, "
-            "so slots of different writers would overwrite one another.\n"
-            "  Write to a local disk and copy the compacted shards, or give each writer its own shards. "
-            f"If no other machine writes there and the file system has locks, pass "
-            f"{argument('any_filesystem', True)}."
+            "may share, and they would not see our locks.\n  Write to a local disk and copy the compacted "
+            f"shards; if no other machine writes there, pass {argument('any_filesystem', True)}"
         )
 
 

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import is_plausible_table, repair_index
 from intarsia.shards.locks import lock_out_writers
-from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
+from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_marked, without_marks
 
 ASTRAY_SECONDS = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes to get
@@ -63,7 +63,7 @@ def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
         table = repair_index(path, fd, index, layouts)
         nbytes = os.fstat(fd).st_size
         repairable = is_plausible_table(index, nbytes, table, layouts)
-        yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, repairable)
+        yield LockedShard(path, fd, index, without_marks(table), is_marked(table, TORN), nbytes, repairable)
 
 
 def dense_layout(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
@@ -90,9 +90,8 @@ def chunk_lengths(shard: LockedShard) -> dict[int, int]:
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
             raise ChunkDecodeError(
-                f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at bytes "
-                f"{offset} to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the "
-                "chunk again"
+                f"inner chunk {shard.index.coordinates(number)} of {shard.path} is damaged: it ends at byte "
+                f"{offset + length} of {shard.nbytes}. Write the chunk again"
             )
         lengths[number] = length
     return lengths
@@ -103,15 +102,13 @@ def replace_file(
     table: Table,
     nbytes: int,
     *,
-    replaced: dict[int, bytes],
+    replaced: Mapping[int, bytes],
     slotted: bool = False,
-    pause: Callable[[float], None] | None = None,
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, except for those in `replaced`, which are released early. The new file is
-    on disk before it appears, atomically. Unless it is `slotted`, it is marked as compacted. `pause` waits
-    for some seconds.
+    Chunks come from the old file, except for those in `replaced`. The new file is on disk before it appears,
+    atomically. Unless it is `slotted`, it is marked as compacted.
     """
     stray = _astray(shard, table)
     with files.new_file(shard.path) as (partial, fd), _parked(shard, stray):
@@ -121,7 +118,6 @@ def replace_file(
         if not slotted:
             files.allocate(fd, 0, nbytes)
         _copy_chunks(shard, table, fd, replaced)
-        replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
         write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
@@ -129,26 +125,20 @@ def replace_file(
                 os.setxattr(fd, COMPACTED_ATTRIBUTE, _digest(stored))
         os.fsync(fd)
         if stray:
-            (pause or time.sleep)(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
+            time.sleep(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
         os.replace(partial, shard.path)
         files.sync_directory(shard.path.parent)
 
 
 def _copy_chunks(shard: LockedShard, table: Table, fd: int, replaced: Mapping[int, bytes]) -> None:
-    """Write the chunks of a shard where the table of the new file says; neighbours are copied together."""
-    runs: list[list[int]] = []  # where they start, where they go, their length
+    """Write the chunks of a shard where the table of the new file says."""
     for number in np.flatnonzero(~is_absent(table)).tolist():
         offset = int(table[number, 0])
         if number in replaced:
             write_all(fd, [replaced[number]], offset)
-            continue
-        start, length = shard.table[number].tolist()
-        if runs and (start, offset) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
-            runs[-1][2] += length
         else:
-            runs.append([start, offset, length])
-    for start, offset, length in runs:
-        copy_range(shard.fd, start, fd, offset, length)
+            start, length = shard.table[number].tolist()
+            copy_range(shard.fd, start, fd, offset, length)
 
 
 def _as_stored(shard: LockedShard, table: Table) -> Table:
@@ -197,9 +187,7 @@ def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
         if length > layout.bound.nbytes:
             raise SlotsUnsupportedError(
                 f"inner chunk {shard.index.coordinates(number)} of {shard.path} has {length} bytes, but a "
-                f"slot holds only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a "
-                "decision "
-                "that bounds the size, such as 'compress_if_smaller'"
+                f"slot holds only {layout.bound.nbytes}. The shard was left as it is"
             )
         table[number] = layout.offset(number), length
     replace_file(shard, table, layout.file_bytes, replaced={}, slotted=True)

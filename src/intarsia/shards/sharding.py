@@ -14,15 +14,8 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia import _compat
-from intarsia.codecs.base import in_own_thread, needs_chunk_index
-from intarsia.codecs.codec_path import has_conditional
-from intarsia.codecs.context import (
-    UNKNOWN,
-    ChunkPosition,
-    at_position,
-    current_position,
-    inner_position,
-)
+from intarsia.codecs.base import in_own_thread
+from intarsia.codecs.context import UNKNOWN, ChunkPosition, at_position, current_position, inner_position
 from intarsia.codecs.decisions import NeverApply
 from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
@@ -102,17 +95,12 @@ class SlottedSharding(ShardingCodec):
         """The settings for an array's shards; raises `NoSlotBoundError` if chunk sizes are not bounded."""
         if not _compat.codec_supports_sync(self):
             raise SlotsUnsupportedError(
-                "an inner codec of these shards works only inside an event loop, where it cannot wait for a "
-                "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
+                "an inner codec of these shards works only inside an event loop, where none waits for locks"
             )
         index = SlotIndex.of(self, shard_spec.shape)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = inner_chunk_bound(self.codecs, chunk_spec)
-        decides = has_conditional(self.codecs)
-        functions = needs_chunk_index(self, chunk_spec)
-        return SlotSettings(
-            index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
-        )
+        return SlotSettings(index, bound, safe_readers=self.safe_readers, fsync=self.fsync)
 
     def coder(self, chunk_spec: ArraySpec) -> _compat.ChunkTransform:
         """What encodes and decodes single inner chunks."""
@@ -190,8 +178,7 @@ class SlottedSharding(ShardingCodec):
 
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
-            "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
-            "codec of its array"
+            "a slotted shard is never written as a whole; SlottedSharding must be its array's only codec"
         )
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:

@@ -1,8 +1,7 @@
 """The slots of a shard: how its index numbers them, where they lie, and the settings of one array."""
 
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -46,11 +45,9 @@ def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
     >>> chunk_numbers((2, 2)).tolist()
     [[0, 2], [1, 3]]
     """
-    order = chunk_order(grid)
-    numbers = np.empty(order.size, dtype=np.intp)
-    numbers[order] = np.arange(order.size)
+    numbers = np.argsort(chunk_order(grid)).reshape(grid)
     numbers.flags.writeable = False
-    return numbers.reshape(grid)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,7 @@ class SlotIndex(ShardIndex):
 
     def encode_numbered(self, table: Table) -> bytes:
         """The index as it is stored."""
-        stored = np.empty_like(table)
-        stored[chunk_order(self.grid)] = table
-        return self.encode(stored)
+        return self.encode(table[chunk_numbers(self.grid).ravel()])
 
 
 @dataclass(frozen=True)
@@ -145,38 +140,16 @@ class SlotLayout:
         return bool((is_absent(table) | (own & fits)).all())
 
 
-def _marked(table: Table, mark: np.uint64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_marked(table: Table, mark: np.uint64) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks of a table are `PARKED` or `TORN`; only a process that died leaves any."""
     return np.asarray((table[:, 0] & mark != 0) & ~is_absent(table), dtype=np.bool_)
 
 
-def _without_marks(table: Table, marks: np.uint64) -> Table:
+def without_marks(table: Table, marks: np.uint64 = PARKED | TORN) -> Table:
+    """The table with all chunks where their bytes are, good or not."""
     table = table.copy()
     table[~is_absent(table), 0] &= ~marks
     return table
-
-
-def is_parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks a compaction has put out of readers' reach; only one that died leaves any."""
-    return _marked(table, PARKED)
-
-
-def is_torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks were being overwritten in their only slot when their writer died."""
-    return _marked(table, TORN)
-
-
-def unpark(table: Table) -> Table:
-    """The table with all chunks where they really are."""
-    return _without_marks(table, PARKED)
-
-
-def real_places(table: Table) -> Table:
-    """The table with all chunks where their bytes are, good or not."""
-    return _without_marks(table, PARKED | TORN)
-
-
-MAX_KNOWN = 1 << 16
-"""How many files a handle remembers, in a few MB."""
 
 
 @dataclass(frozen=True)
@@ -201,13 +174,10 @@ class SlotSettings:
     fsync: bool = False
     """Whether a write returns only once it would survive a power loss."""
 
-    quick: bool = False
-    """Whether encoding a chunk is little more than copying it, and calls none of the user's functions."""
-
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
 
-    _slotted: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
+    checked: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
     """Files whose whole table was checked: their device, number and size."""
 
     @cached_property
@@ -231,23 +201,3 @@ class SlotSettings:
             if layout.file_bytes == file_bytes and layout.holds(table, numbers):
                 return layout
         return None
-
-    def layout_in(
-        self, fd: int, rows: Table, numbers: Sequence[int], whole: Callable[[], Table]
-    ) -> SlotLayout | None:
-        """The layout of an open shard, by its size and the rows of a few chunks.
-
-        When a file is met for the first time, its whole table is checked, which takes long in shards of many
-        chunks: another program may have made a file of the same size. `whole` reads the table.
-        """
-        status = os.fstat(fd)
-        layout = self.layout_of(status.st_size, rows, numbers)
-        file = (status.st_dev, status.st_ino, status.st_size)
-        if layout is None or file in self._slotted:
-            return layout
-        if not layout.holds(unpark(whole())):
-            return None
-        if len(self._slotted) >= MAX_KNOWN:
-            self._slotted.clear()
-        self._slotted.add(file)
-        return layout

@@ -48,10 +48,6 @@ type ConfigChange = Callable[[icechunk.RepositoryConfig], bool]
 """Changes the configuration of a repository, and says whether it did."""
 
 
-def _no_change(_config: icechunk.RepositoryConfig) -> bool:
-    return False
-
-
 @dataclass
 class _Grants:
     """What one handle on a repository is authorised for."""
@@ -297,7 +293,7 @@ def _source_of_each(files: Iterable[str], sources: Iterable[str]) -> set[str]:
 
 def with_containers(
     repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any],
-    more: ConfigChange = _no_change,
+    more: ConfigChange = lambda _: False,
 ) -> tuple[icechunk.Repository, tuple[str, ...]]:  # fmt: skip
     """The repository with containers for its references, authorised for these and for the named files.
 
@@ -320,7 +316,7 @@ def _with_more(
     repo: icechunk.Repository,
     added: Containers,
     granted: Mapping[str, Mapping[str, Any]],
-    more: ConfigChange = _no_change,
+    more: ConfigChange = lambda _: False,
 ) -> icechunk.Repository:
     """The successor of a handle: with containers that are saved, and authorised for these prefixes too."""
     from intarsia.versions.locking import commit_lock  # readers do not need it

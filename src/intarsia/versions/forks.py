@@ -100,7 +100,7 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     # Workers write values, not manifests: what they may change is cut out of replicas right here.
     within = Box.sized(array.shape) if bounds is None else Box.of(bounds)
     array._logical.cut_replicas(array.manifest.cells(within))
-    units = list(_units(array, bounds))
+    units = list(dict.fromkeys(_units(array, within)))
     edges = [len(units) * i // workers for i in range(workers + 1)]
     base = session.fork()  # forks of it share its snapshot, instead of writing one each
     shares = []
@@ -113,21 +113,15 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     return shares
 
 
-def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every chunk that backs the box, each once, member by member."""
+def _units(array: LogicalArray, within: Box) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every chunk that backs the box, member by member; once for each region that shows it."""
     manifest = array.manifest
-    within = None if bounds is None else Box.of(bounds)
     for name in manifest.members:
         size = object_shape(array.members[name])
-        seen: set[tuple[int, ...]] = set()
         for row in rows_of(manifest, [name]):
-            shown = manifest.elements(row.box)
-            part = shown if within is None else shown.intersect(within)
-            if part is None:
-                continue
-            for index in manifest.to_member(row, part).in_units(size).indices():
-                if index not in seen:
-                    seen.add(index)
+            part = manifest.elements(row.box).intersect(within)
+            if part is not None:
+                for index in manifest.to_member(row, part).in_units(size).indices():
                     yield name, index
 
 

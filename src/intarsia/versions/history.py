@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import icechunk
@@ -25,7 +25,7 @@ from intarsia.versions.commit import METADATA_KEY, Backoff, Changes, ReadPrecond
 from intarsia.versions.diff import ArrayChange, compare_states
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
-from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
+from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, node_at
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,9 @@ def history(
     [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
     """
     opened = open_repository(store)
-    entries: list[HistoryEntry] = []
     with explain_errors(opened):
         tip = Version(branch, tag, snapshot_id, as_of).session(opened).snapshot_id
-        for entry in _walk(opened, tip, path):
-            if limit is not None and len(entries) >= limit:
-                break
-            entries.append(entry)
-    return History(entries)
+        return History(islice(_walk(opened, tip, path), limit))
 
 
 def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:
@@ -139,16 +134,12 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         changes = Changes.between(repo, parent.id, info.id)
         before = repo.readonly_session(snapshot_id=parent.id)
         after = repo.readonly_session(snapshot_id=info.id)
-        if path is None:
-            groups = sorted(changes.all_groups)
-        else:
-            group = "/" + path.strip("/")
-            groups = [group] if group in changes.all_groups else []
-        states = [(_state(before, group), _state(after, group), group) for group in groups]
+        groups = changes.all_groups if path is None else changes.all_groups & {"/" + path.strip("/")}
+        states = ((group, _state(before, group), _state(after, group)) for group in sorted(groups))
         compared = [
             compare_states(group, old, new, changes.written_in(group))
-            for old, new, group in states
-            if path is not None or old is not None or new is not None
+            for group, old, new in states
+            if old is not None or new is not None
         ]
         if path is not None and not any(compared):
             continue
@@ -256,7 +247,7 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
     """Restore a member, and return its name, which is new if the member was gone."""
     source = joined_path(path, name)
-    exists = same_node(tx.session, session, "/" + source)
+    exists = node_at(tx.session, source) == node_at(session, source)
     target = name if exists else new_name()
     target_path = joined_path(path, target)
     target_refs = chunk_refs(session.store, source)

@@ -177,15 +177,9 @@ def container_at(
     if scheme == "file":
         store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
     elif scheme == "s3":
-        store = icechunk.s3_store(
-            region=own.get("region"),
-            endpoint_url=endpoint,
-            allow_http=plain,
-            anonymous=bool(own.get("anonymous")),
-            s3_compatible=endpoint is not None,
-            force_path_style=bool(own.get("force_path_style", endpoint is not None)),
-            requester_pays=bool(own.get("requester_pays")),
-        )
+        settings = {"force_path_style": endpoint is not None} | own | {"allow_http": plain}
+        chosen = {name: settings[name] for name in S3_SETTINGS if name in settings}
+        store = icechunk.s3_store(s3_compatible=endpoint is not None, **chosen)
     elif scheme == "gs":
         store = icechunk.gcs_store(cloud_config(own, "google_base_url"))
     elif scheme == "az":
@@ -220,11 +214,8 @@ def credentials(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return icechunk.containers_credentials(found)
 
 
-ENVIRONMENT_KEYS = {
-    "access_key_id": "AWS_ACCESS_KEY_ID",
-    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
-    "session_token": "AWS_SESSION_TOKEN",
-}
+KEYS = ("access_key_id", "secret_access_key", "session_token")
+"""Options whose environment variables have the same names, after `AWS_`."""
 
 S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
 """What the container of a bucket says about it."""
@@ -258,8 +249,8 @@ def _keys(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The caller's keys, or those in the environment; None if they are not complete."""
     if options.get("anonymous"):
         return {"anonymous": True}
-    keys = {name: options[name] for name in ENVIRONMENT_KEYS if options.get(name)}
-    environment = {name: os.environ.get(variable) for name, variable in ENVIRONMENT_KEYS.items()}
+    keys = {name: options[name] for name in KEYS if options.get(name)}
+    environment = {name: os.environ.get(f"AWS_{name.upper()}") for name in KEYS}
     if not keys:
         keys = {name: value for name, value in environment.items() if value}
     elif "session_token" not in keys and environment["session_token"]:

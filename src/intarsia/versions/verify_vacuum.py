@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import os
 from collections.abc import Collection, Iterable
 from concurrent.futures import wait
 from contextlib import ExitStack, suppress
@@ -28,7 +27,13 @@ from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, parse_time, resolve_store
+from intarsia.versions.version import (
+    Version,
+    as_repository,
+    parse_time,
+    refuse_without_repository,
+    resolve_store,
+)
 
 ICECHUNK_HEADER = 39
 """Bytes of Icechunk's files before their content, which is a frame of zstd."""
@@ -224,10 +229,8 @@ def vacuum(
     store = session_store(store)
     repo = None if isinstance(store, LogicalArray) else as_repository(store)
     if repo is None:
-        for name, value in (("branch", branch), ("forget_before", forget_before)):
-            if value is not None:
-                this = store if isinstance(store, str | os.PathLike) else repr(type(store).__name__)
-                raise TypeError(f"{argument(name, value)} needs an Icechunk repository, but this is {this}")
+        given = {"branch": branch, "forget_before": forget_before}
+        refuse_without_repository(store, [name for name, value in given.items() if value is not None])
         return vacuum_array(store, path, dry_run=dry_run)
     if forget_before is None:
         return _vacuum_repository(repo, path, branch, dry_run=dry_run)

@@ -6,13 +6,13 @@ Also logical arrays in sessions: finding one that may not exist, telling one fro
 import datetime
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import icechunk
 import zarr
-from zarr.errors import ContainsArrayError, GroupNotFoundError
+from zarr.errors import ContainsArrayError
 from zarr.storage import StorePath
 
 from intarsia._icechunk import safe_store
@@ -69,24 +69,12 @@ class Version:
         """Whether the caller chose a version."""
         return self != LATEST
 
-    def check(self) -> None:
-        """Refuse contradictions with `TypeError`, and anything but a point in time with `ValueError`."""
-        if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
-            raise TypeError(
-                f"give only one of {argument('branch')}, {argument('tag')} and {argument('snapshot_id')}; "
-                f"only {argument('branch')} can be combined with {argument('as_of')}"
-            )
-        if self.as_of is not None:
-            parse_time(self.as_of)
-
     def session(self, repo: icechunk.Repository) -> icechunk.Session:
-        """A session that shows this version, for reading."""
-        self.check()
+        """A session that shows this version, for reading; Icechunk refuses contradictions."""
+        branch = self.branch or ("main" if self.tag is None and self.snapshot_id is None else None)
+        as_of = None if self.as_of is None else parse_time(self.as_of)
         with explain_errors(repo):
-            if self.tag is not None or self.snapshot_id is not None:
-                return repo.readonly_session(tag=self.tag, snapshot_id=self.snapshot_id)
-            as_of = None if self.as_of is None else parse_time(self.as_of)
-            return repo.readonly_session(self.branch or "main", as_of=as_of)
+            return repo.readonly_session(branch, tag=self.tag, snapshot_id=self.snapshot_id, as_of=as_of)
 
 
 LATEST = Version()
@@ -125,19 +113,23 @@ def resolve_store(
     >>> resolve_store({}, Version(tag="v1"))
     Traceback (most recent call last):
     ...
-    TypeError: branch=, tag=, snapshot_id=, as_of= need an Icechunk repository, but this is 'dict'
+    TypeError: only an Icechunk repository takes tag=, but this is 'dict'
     """
     repo = as_repository(source, authorize, storage_options)
     if repo is not None:
         session = version.session(repo)
         return ResolvedStore(store_of(session, repo), repo, session.snapshot_id)
-    if version.is_explicit or authorize or storage_options:
-        names = ("branch", "tag", "snapshot_id", "as_of") if version.is_explicit else ("authorize",)
-        this = source if isinstance(source, str | os.PathLike) else repr(type(source).__name__)
-        needy = ", ".join(map(argument, names))
-        raise TypeError(f"{needy} need an Icechunk repository, but this is {this}")
+    given = asdict(version) | {"authorize": authorize or None, "storage_options": storage_options or None}
+    refuse_without_repository(source, [name for name, value in given.items() if value is not None])
     source = session_store(source)
     return ResolvedStore(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
+
+
+def refuse_without_repository(store: Any, names: Iterable[str]) -> None:
+    """Refuse arguments that need an Icechunk repository; the store is none."""
+    if names := ", ".join(map(argument, names)):
+        this = store if isinstance(store, str | os.PathLike) else repr(type(store).__name__)
+        raise TypeError(f"only an Icechunk repository takes {names}, but this is {this}")
 
 
 def open(
@@ -298,14 +290,14 @@ def manifest_at(session: icechunk.Session, path: str) -> Manifest | None:
 
 def group_to_edit(session: icechunk.Session, path: str) -> LogicalArrayHandle:
     """The logical array at `path` in a writable session."""
-    try:
-        return LogicalArrayHandle.load(open_group(session.store, path.strip("/"), "r+"))
-    except (ContainsArrayError, GroupNotFoundError) as error:
+    logical = group_at(session, path, "r+")
+    if logical is None:
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r} on this branch.\n"
             "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)",
             command="Create it first: intarsia create STORE PATH --shape … --chunks … --dtype …",
-        ) from error
+        )
+    return logical
 
 
 def group_in_fork(logical: LogicalArrayHandle, fork: icechunk.ForkSession) -> LogicalArrayHandle:
@@ -321,9 +313,3 @@ def node_at(session: icechunk.Session, path: str) -> str | None:
         return session.get_node_id("/" + path.strip("/"))
     except icechunk.NotFoundError:
         return None
-
-
-def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
-    """Whether a path leads to the same node in both sessions."""
-    node = node_at(one, path)
-    return node is not None and node == node_at(other, path)
