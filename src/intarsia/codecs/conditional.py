@@ -226,6 +226,17 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         mask, encoded = self.decide(chunk_data, chunk_spec, self.effective_decision(chunk_spec))
         return self.join(mask, encoded, chunk_spec)
 
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        decision = self.effective_decision(chunk_spec)
+        if decision is None or isinstance(decision, decisions.NeverApply):  # one copy is not worth a thread
+            return self.join(0, chunk_data, chunk_spec)
+        return cast("Buffer", await super()._encode_single(chunk_data, chunk_spec))
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if not self.read_mask(chunk_data):
+            return self._decode_sync(chunk_data, chunk_spec)
+        return cast("Buffer", await super()._decode_single(chunk_data, chunk_spec))
+
     def decide(
         self, data: Buffer, chunk_spec: ArraySpec, decision: decisions.Decision | None
     ) -> tuple[int, Buffer]:
