@@ -95,8 +95,8 @@ class ArrayState[M: MemberArrays]:
         rows = (part.row,)
         if part.strip is not None:
             # The regions that need most of the member are at the ends; one of each kind stands for its type.
-            rows = part.strip.rows.tolist()
-            kinds = manifest.packings.kind[table.packing[part.strip.rows]]
+            rows, numbers = part.strip.rows.tolist(), table.packing[part.strip.rows]
+            kinds = numbers if numbers[0] == NONE else manifest.packings.kind[numbers]
             rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
         for i in rows:
             if self._fitting.get(i) is not source:
