@@ -13,10 +13,10 @@ import zarr
 from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
 
-from intarsia._compat import sync
+from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
 from intarsia.codecs.pad import PadCodec
 
@@ -89,9 +89,12 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
     >>> read_parts(z.store_path / "c/0", [RangeByteRequest(1, 3)])[0].to_bytes()
     b'\\x02\\x03'
     """
+    prototype = default_buffer_prototype()
+    if store_supports_sync_io(path.store):
+        return [path.get_sync(prototype=prototype, byte_range=part) for part in parts]
 
     async def read_all() -> list[Buffer | None]:
-        return await asyncio.gather(*(path.get(byte_range=part) for part in parts))
+        return await asyncio.gather(*(path.get(prototype, part) for part in parts))
 
     return sync(read_all())
 
@@ -100,7 +103,6 @@ def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
     """The requested bytes of a stored value.
 
     >>> from zarr.abc.store import OffsetByteRequest
-    >>> from zarr.core.buffer import default_buffer_prototype
     >>> part_of_value(default_buffer_prototype().buffer.from_bytes(b"abcd"), OffsetByteRequest(2)).to_bytes()
     b'cd'
     """
@@ -116,7 +118,10 @@ def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
 
 def write_object(path: StorePath, value: Buffer) -> None:
     """Replace one object of a store; not on zarr's event loop."""
-    sync(path.set(value))
+    if store_supports_sync_io(path.store):
+        path.set_sync(value)
+    else:
+        sync(path.set(value))
 
 
 def bytes_before(codecs: Sequence[Codec]) -> int | None:
