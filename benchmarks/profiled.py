@@ -35,7 +35,7 @@ IDLE = "threading.py", "selectors.py", "thread.py"
 COPYING_CALLS = ".astype(", ".tobytes(", ".join("
 AFTER_A_COPY = {
     "JUMP_BACKWARD": ("engine/read.py Read._decode_batch",),
-    "RESUME": ("engine/write_chunks.py _FileWriter",),
+    "RESUME": ("engine/write_chunks.py _FileWriter", "engine/chunk_codecs.py packer."),
 }
 """Where the interpreter comes to, next, when an assignment has copied a chunk: signals wait until then."""
 FILES_SHOWN = 6

@@ -7,13 +7,11 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from numcodecs import blosc, zstd
-from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from benchmarks.read_parts import LOOPS, all_of, milliseconds, missed
-from intarsia.engine.chunk_codecs import gzip_packer
+from intarsia.engine.chunk_codecs import packer
 from intarsia.engine.config import cores
 from intarsia.engine.prepared_member import PreparedMember
 
@@ -32,7 +30,8 @@ class Writes:
         ]
         self._chunk, self._dtype, self._own = chunk, data.dtype, threading.local()
         self._put_all, self._index = put_all, [bytes(16 * prod(per_shard) + 4)] if prod(per_shard) > 1 else []
-        self._pack = packer(compressors[0]) if compressors else None
+        nbytes = prod(chunk) * data.dtype.itemsize
+        self._pack = packer(compressors[0], nbytes) if compressors else None
         self._plain = [np.ascontiguousarray(piece) for pieces in self._pieces for piece in pieces]
         self._stored = [[bytes(piece) for piece in self._encoded(pieces)] for pieces in self._pieces]
 
@@ -69,20 +68,6 @@ class Writes:
         if len(pieces) == 1:
             return [self._gathered(pieces[0]).reshape(-1).view("u1").data]
         return [np.array(piece, order="C").reshape(-1).view("u1").data for piece in pieces] + self._index
-
-
-SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
-
-
-def packer(codec):
-    """How to encode bytes by a codec, without the steps around its compressor."""
-    if type(codec) is ZstdCodec:
-        return lambda data: zstd.compress(data, codec.level, codec.checksum)
-    if type(codec) is BloscCodec:
-        name, level, shuffle = str(codec.cname).encode(), codec.clevel, SHUFFLES[codec.shuffle]
-        blocks, itemsize = codec.blocksize, codec.typesize
-        return lambda data: blosc.compress(data, name, level, shuffle, blocks, typesize=itemsize)
-    return gzip_packer(codec)
 
 
 def _boxes(shape, size):

@@ -3,7 +3,8 @@
 Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
 row of chunks at a time; zstd decodes them in one call outside Python. For larger chunks, the compressor that
 is nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
-contiguous there, else into a buffer that its thread keeps. All other codecs run as in zarr.
+contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
+codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numcodecs import blosc, zstd
 from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
@@ -255,19 +257,25 @@ class Decoder:
 type Pack = Callable[[Any], bytes]
 """Takes contiguous bytes and returns them compressed."""
 
+MAX_PACKED_BYTES = (1 << 31) - (1 << 20)
+"""numcodecs refuses more than 2 GiB at a time, and says so."""
+
+SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+
 
 class Encoder:
     """The codec chain of one member, for writing; raises TypeError if a codec needs an event loop."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec, decoder: Decoder) -> None:
-        self._chain, self._spec = ChunkTransform(codecs=codecs), spec
-        self._stored_dtype = decoder.stored_dtype
+        self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
         prototype = default_buffer_prototype()
         self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
         array_codecs, _, outer = self._chain.stages
         self._is_plain = decoder.is_plain and not array_codecs
         """Whether the bytes of a chunk are its values, in either byte order."""
-        self._pack = gzip_packer(outer[0]) if self._is_plain and outer else None
+        self._pack: Pack | None = None
+        if self._is_plain and outer:
+            self._pack = packer(outer[0], decoder.nbytes)
         self._outer: tuple[Any, ...] = outer[self._pack is not None :]
         self._fill: Any = np.asarray(spec.fill_value).item() if self._is_plain else None
         self.tells_the_index = not any(
@@ -275,17 +283,20 @@ class Encoder:
         )
         """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
 
-    def encode(self, values: Values) -> Buffer | bytes | memoryview | None:
+    def encode(self, values: Values, scratch: Scratch) -> Buffer | bytes | memoryview | None:
         """The bytes of a chunk, in memory of their own; None if it need not be stored."""
         if self._is_empty(values):
             return None
         if not self._is_plain:
             return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
-        own = values.astype(self._stored_dtype, order="C").reshape(-1).view(np.uint8)
-        content = own.data if self._pack is None else self._pack(own)
-        if not self._outer:
-            return content
-        encoded: Buffer | None = self._buffer.from_bytes(content)
+        if self._pack is None:
+            own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
+            return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
+        packed = self._pack(self._in_one_piece(values, scratch))
+        return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
+
+    def _after(self, encoded: Buffer | None) -> Buffer | None:
+        """The data encoded by the other bytes -> bytes codecs."""
         for codec in self._outer:
             if encoded is None:  # a codec may return this for a chunk that need not be stored
                 return None
@@ -301,16 +312,33 @@ class Encoder:
                     return False
         return bool(chunk_is_empty(self._nd_buffer.from_numpy_array(values), self._spec))
 
+    def _in_one_piece(self, values: Values, scratch: Scratch) -> Any:
+        """The values as bytes in their stored order."""
+        decoder = self._decoder
+        if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
+            return values.reshape(-1).view(np.uint8)
+        memory = scratch.bytes_for(decoder.nbytes)
+        memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)[...] = values
+        return memory
 
-def gzip_packer(codec: Any) -> Pack | None:
-    """How to encode bytes by `codec` in less than half of the time that it takes; None if that is impossible.
+
+def packer(codec: Any, nbytes: int) -> Pack | None:
+    """How to encode `nbytes` bytes by `codec`, without the steps around its compressor; None if impossible.
 
     >>> import gzip
-    >>> gzip.decompress(gzip_packer(GzipCodec())(b"abcd")) if compressors.deflate else b"abcd"
+    >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if compressors.deflate else b"abcd"
     b'abcd'
     """
-    deflate = compressors.deflate
-    if type(codec) is not GzipCodec or deflate is None:
+    if not 0 < nbytes <= MAX_PACKED_BYTES:
         return None
-    level = codec.level
-    return lambda data: bytes(deflate.gzip_compress(data, level))
+    if type(codec) is ZstdCodec:
+        level, checksum = codec.level, codec.checksum
+        return lambda data: zstd.compress(data, level, checksum)
+    if type(codec) is GzipCodec and (deflate := compressors.deflate) is not None:
+        level = codec.level
+        return lambda data: bytes(deflate.gzip_compress(data, level))
+    if type(codec) is BloscCodec:
+        name, level, shuffle = str(codec.cname).encode(), codec.clevel, SHUFFLES[codec.shuffle]
+        blocks, itemsize = codec.blocksize, codec.typesize
+        return lambda data: blosc.compress(data, name, level, shuffle, blocks, typesize=itemsize)
+    return None

@@ -287,9 +287,9 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not source.decoder.asks_for_index:
-            return self._encoder.encode(values)
+            return self._encoder.encode(values, self._scratch)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values)
+            return self._encoder.encode(values, self._scratch)
 
     def finish(self) -> None:
         """Wait until everything is stored."""
