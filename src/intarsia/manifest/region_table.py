@@ -28,6 +28,9 @@ MAX_REGIONS = 10_000_000
 MAX_LAYERS = 64
 """Layers are numbered below this."""
 
+FEW = 8
+"""Up to this many rows, comparing them one by one takes less time than by columns."""
+
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MAX_PAINTED_CELLS = 20_000_000
 
@@ -226,10 +229,24 @@ class RegionTable(LazyColumns):
         order = np.argsort(starts, kind="stable")
         return axis, order, starts[order], np.maximum.accumulate(self.stop[order, axis])
 
+    @cached_property
+    def _few(self) -> list[tuple[int, list[int], list[int]]] | None:
+        """The number, start and stop of every row, if there are few."""
+        if len(self) > FEW and self.ndim:
+            return None
+        return list(zip(range(len(self)), self.start.tolist(), self.stop.tolist(), strict=True))
+
     def touching(self, box: Box) -> Ints:
         """Rows that share a lattice cell with `box`, in table order."""
-        if not self.start.size:  # no rows, or no axes
-            return np.arange(len(self))
+        if (few := self._few) is not None:
+            near = []
+            for i, start, stop in few:
+                for a, b, low, high in zip(start, stop, *box, strict=True):
+                    if not (low < high and low < b and a < high):
+                        break
+                else:
+                    near.append(i)
+            return np.array(near, dtype=np.int64)
         if any(map(operator.ge, box.start, box.stop)):
             return np.empty(0, dtype=np.int64)
         axis, order, starts, highest_stop = self._along
