@@ -52,6 +52,7 @@ from intarsia.archives.source_files import (
     folder_of,
     local_path,
 )
+from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import Box, block_shape, chunk_grid
@@ -231,7 +232,12 @@ class HDF5Group(SourceGroup):
             elif isinstance(item, h5py.Dataset) and "/" in name and is_variable(item.id):
                 groups[path.rpartition("/")[0]] = True
 
-        h5py.Group(self.id).visititems(note)
+        try:
+            h5py.Group(self.id).visititems(note)
+        except (RuntimeError, OSError, KeyError) as error:
+            raise IngestError(
+                f"it is damaged or truncated: HDF5 cannot list what it holds ({one_line(error)})"
+            ) from error
         return groups
 
 

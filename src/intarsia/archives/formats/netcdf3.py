@@ -112,6 +112,12 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
         kind = header.number(4)
         header.count()  # its size, which is wrong for large variables
         start = header.offset()
+        fill = variables[name].get("_FillValue")
+        if np.dtype(TYPES.get(kind, "i1")).kind in "iu" and isinstance(fill, np.floating) and np.isnan(fill):
+            raise IngestError(  # VirtualiZarr cannot read the whole file then
+                f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
+                f"ncatted -a _FillValue,{name},d,, FILE"
+            )
         if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
             starts.append(start)
             itemsize = np.dtype(TYPES.get(kind, "i1")).itemsize
