@@ -188,7 +188,7 @@ class PlanWriter:
     def _fill(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Fill part of a member: with references, with chunks that the parser made, or with a copy."""
         ranges = contribution.variable.ranges
-        if ranges is None or contribution.chunks.by_copy:
+        if ranges is None:
             self._copy(path, member, contribution)
             return
         offset = chunk_grid(contribution.start, member.encoding.chunks)

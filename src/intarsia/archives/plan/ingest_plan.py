@@ -95,7 +95,7 @@ class IngestPlan:
         return {
             url
             for each in self.contributions
-            if each.variable.ranges is not None and not each.chunks.by_copy
+            if each.variable.ranges is not None
             for url in each.variable.ranges.urls()
         }
 
@@ -368,7 +368,7 @@ class Contribution:
     def copied(self) -> int:
         """How many of its bytes are copied, before compression."""
         ranges, variable = self.variable.ranges, self.variable
-        if ranges is not None and not self.chunks.by_copy:
+        if ranges is not None:
             return sum(map(len, ranges.inlined.values()))
         return prod(variable.shape) * variable.dtype.itemsize
 
@@ -494,8 +494,10 @@ def plan_array(
         if position.number in cube.overlapping:
             text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
             notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
-        pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
-        for own, piece in pieces:
+        if rules.copy == "all":
+            reason = variable.reason or f"{argument('copy', 'all')} was requested"
+            variable = replace(variable, ranges=None, parts=(), reason=reason)
+        for own, piece in variable.pieces(dims):
             axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
             where = tuple(
                 tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)))
@@ -504,7 +506,7 @@ def plan_array(
                 for dim, spans in places.items()
             )
             packing = decoding.packing_in(dtype)
-            sets = chunk_sets_of(piece, decoding, dtype, rules.copy)
+            sets = chunk_sets_of(piece, decoding, dtype)
             for chunks in sets:
                 contribution = Contribution(
                     position.file, part, piece, axes, where, shown, decoding, packing, chunks
