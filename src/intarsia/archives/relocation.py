@@ -18,8 +18,8 @@ import numpy as np
 import zarr
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
-from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
+from intarsia.archives.plan.lint_findings import shown_items
 from intarsia.archives.source_files import ContentIdentity, Sources, find_identities, split_entry, url_of
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
