@@ -146,14 +146,11 @@ def read_ledger(group: zarr.Group | None, *, rows: bool = True) -> Ledger:
 
 def _check_version(group: zarr.Group, node: zarr.Group) -> None:
     version = node.attrs.get("version")
-    if version == VERSION:
-        return
-    is_newer = isinstance(version, int) and version > VERSION
-    advice = "a newer intarsia reads it" if is_newer else "ingest the files again, into another group"
-    raise IngestError(
-        f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads only "
-        f"version {VERSION}: {advice}"
-    )
+    if version != VERSION:
+        raise IngestError(
+            f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads "
+            f"only version {VERSION}: use a newer intarsia, or ingest the files again, into another group"
+        )
 
 
 @contextmanager
@@ -161,12 +158,9 @@ def _named(group: zarr.Group) -> Iterator[None]:
     """Turn any error in here into one that names the ledger of this group."""
     try:
         yield
-    except ReadError as why:
-        place = place_text(group.store_path)
-        raise IngestError(f"the ledger of {place} cannot be read: {one_line(why)}") from why
-    except DAMAGE as why:
-        if isinstance(why, IngestError):
-            raise
+    except IngestError:
+        raise
+    except (ReadError, *DAMAGE) as why:
         reason = f"{type(why).__name__}: {one_line(why)}"
         raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
 
@@ -296,10 +290,11 @@ def _columns(regions: RegionTable) -> Ints:
 
 
 def _parse_regions(columns: Ints, sources: int) -> RegionTable:
-    file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
-    start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
-    if not ((file >= 0) & (file < sources)).all():
+    ndim = columns.shape[1] // 2
+    nowhere = np.zeros((len(columns), ndim), dtype=np.int64)
+    regions = RegionTable.from_columns(np.column_stack([columns, nowhere]), ndim)
+    if not ((regions.member >= 0) & (regions.member < sources)).all():
         raise ValueError(f"claims name a source that is not one of {sources}")
-    if (start < 0).any() or (stop < start).any():
+    if (regions.start < 0).any() or (regions.stop < regions.start).any():
         raise ValueError("claims end before they start")
-    return RegionTable.of(file, start, stop, np.zeros_like(start))
+    return regions

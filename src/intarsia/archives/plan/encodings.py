@@ -110,9 +110,6 @@ class SourceEncoding:
     filters: tuple[dict[str, Any], ...] = ()
     """Codecs before the source's own that unpack, if a packing in the manifest cannot."""
 
-    copy_reason: str = ""
-    """Why the data is copied; empty if it is referenced."""
-
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
         return {
@@ -217,18 +214,18 @@ def _encoding(
     decoding: CFDecoding,
     logical: np.dtype[Any],
 ) -> SourceEncoding:
-    chunks, own, reason = variable.chunks, tuple(codecs), variable.reason
+    chunks, own = variable.chunks, tuple(codecs)
     # without a packing, the sign that `_Unsigned` gives is that of the member's type
     stored = decoding.numbers if decoding.nulls else decoding.stored
     if not decoding.needs_filters(logical):
         fill = _stored_fill(decoding, variable.fill, stored)
-        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)
+        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill)
     data_type = zarr_type(logical)
     if decoding.gives_nulls:
         data_type = OptionalDType(inner=data_type)
     fill = _filtered_fill(decoding, variable.fill, logical)
     filters = tuple(filters_of(decoding, logical))
-    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters, reason)
+    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters)
 
 
 KNOW_THE_LAST_AXES = ("bytes", "transpose", "HorizontalDeltaCodec")

@@ -7,7 +7,6 @@ udunits, through cf-units. Types of values can share an array if one type holds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -213,11 +212,12 @@ def conversion(own: str, target: str) -> Conversion:
 
 def conversion_option(own: str, target: str) -> str:
     """The option that converts units, in words; empty if they cannot be converted."""
-    with suppress(MissingExtraError):
-        try:
-            conversion(own, target)
-        except IngestError:
-            return ""
+    try:
+        conversion(own, target)
+    except IngestError:
+        return ""
+    except MissingExtraError:  # then the option says what to install
+        pass
     return f"{argument('convert_units', True)} converts them"
 
 
@@ -269,19 +269,16 @@ def check_type(
         )
 
 
-def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
+def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
+    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it; other types stay.
 
     >>> wider_type(np.dtype("f4"), [np.dtype("f8")]), wider_type(np.dtype("f8"), [np.dtype("f4")])
-    (dtype('float64'), None)
+    (dtype('float64'), dtype('float64'))
     >>> wider_type(np.dtype("u1"), [np.dtype("i2")]), wider_type(np.dtype("i4"), [np.dtype("f4")])
     (dtype('int16'), dtype('float64'))
     """
     dtypes = [dtype, *arriving]
-    if any(each.kind not in NUMBERS for each in dtypes):
-        return None
-    common = np.result_type(*dtypes)
-    return None if common == dtype else common
+    return np.result_type(*dtypes) if all(each.kind in NUMBERS for each in dtypes) else dtype
 
 
 def _text(dtype: np.dtype[Any]) -> str:
