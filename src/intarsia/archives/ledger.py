@@ -68,10 +68,6 @@ class Ledger:
     stored: Ledger | None = field(default=None, compare=False, repr=False)
     """What is in the store, so that only differences are written; None if unknown."""
 
-    def array_of(self, variable: str) -> str:
-        """The array that shows a variable."""
-        return self.stacked[variable][0] if variable in self.stacked else variable
-
     @property
     def count(self) -> int:
         """The number of all sources."""

@@ -82,7 +82,7 @@ def concat_values(
         try:
             dtype = np.result_type(*numbers)
         except TypeError:
-            kinds = sorted({"text" if part.dtype.kind == "T" else str(part.dtype) for part in numbers})
+            kinds = sorted({type_text(part.dtype) for part in numbers})
             raise IngestError(
                 f"the coordinate {name!r} has the types {quoted(kinds)}: text cannot be mixed with numbers"
             ) from None
@@ -151,6 +151,11 @@ def _encode_alike(
     cut = zip(np.split(encoded.values, cuts), unpacked, strict=True)
     said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
     return [part.reshape(own.shape) for part, own in cut], plain | {"units": encoded.attrs["units"]} | said
+
+
+def type_text(dtype: np.dtype[Any]) -> str:
+    """The name of a data type in a message."""
+    return "text" if dtype.kind == "T" else str(dtype)
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -552,8 +552,8 @@ def _wider(
 ) -> np.dtype[Any]:
     """The type of an existing array after the commit."""
     target = rules.dtypes.get(name)
-    arriving = [target] if target is not None else [decoding.values for decoding in decodings]
-    wider = dtype if nulls else wider_type(dtype, arriving)
+    arriving = {decoding.values for decoding in decodings} if target is None else {target}
+    wider = dtype if nulls or arriving <= {dtype} else wider_type(dtype, arriving)
     if target not in (None, wider):
         raise IngestError(
             f"{name!r} is {dtype} in the dataset and cannot become {target}, as {argument('dtype')} "

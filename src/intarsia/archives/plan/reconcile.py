@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, units_of, unpacked_values
 from intarsia.archives.plan.axis_union import noise
-from intarsia.archives.plan.coordinates import has_time_units
+from intarsia.archives.plan.coordinates import has_time_units, type_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
 
@@ -258,8 +258,8 @@ def check_type(
     """
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         raise IngestError(
-            f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
-            f"cannot be combined ({argument('preprocess')} may give it another name, and "
+            f"{name!r} has values of type {type_text(values)}, but {source} has {type_text(array_dtype)}, "
+            f"which cannot be combined ({argument('preprocess')} may give it another name, and "
             f"{argument('missing', 'fill')} takes files without {name!r})"
         )
     if fixed and not np.can_cast(values, array_dtype, "safe"):
@@ -279,7 +279,3 @@ def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dt
     """
     dtypes = [dtype, *arriving]
     return np.result_type(*dtypes) if all(each.kind in NUMBERS for each in dtypes) else dtype
-
-
-def _text(dtype: np.dtype[Any]) -> str:
-    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)
