@@ -157,8 +157,9 @@ def _named(group: zarr.Group) -> Iterator[None]:
     except IngestError:
         raise
     except (ReadError, *DAMAGE) as why:
-        reason = f"{type(why).__name__}: {one_line(why)}"
-        raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
+        how = "cannot be read" if isinstance(why, ReadError) else f"is damaged: {type(why).__name__}"
+        place = place_text(group.store_path)
+        raise IngestError(f"the ledger of {place} {how}: {one_line(why)}") from why
 
 
 def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
