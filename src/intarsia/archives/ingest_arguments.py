@@ -116,10 +116,7 @@ def number_or_text(text: str) -> int | float | str:
     """
     if NUMBER.fullmatch(text) is None:
         return text
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def names_in(names: str | os.PathLike[str] | Iterable[Any]) -> tuple[Any, ...]:

@@ -9,7 +9,14 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from intarsia.archives.plan.encodings import source_codecs_text
-from intarsia.archives.plan.lint_findings import DriftNotes, LintFinding, LintFindings, refusals
+from intarsia.archives.plan.lint_findings import (
+    MAX_SHOWN,
+    DriftNotes,
+    LintFinding,
+    LintFindings,
+    refusals,
+    shown_items,
+)
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, size_text
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
@@ -24,7 +31,6 @@ STATUSES: tuple[Status, ...] = ("added", "replaced", "extended", "unchanged", "f
 CHANGES: tuple[Status, ...] = ("added", "replaced", "extended")
 """The statuses of files that change the dataset."""
 
-MAX_SHOWN_FILES = 10
 MAX_SHOWN_NAMES = 3
 
 
@@ -183,8 +189,7 @@ class IngestReport(Result):
         if self.copied:
             parts.append(f"{size_text(self.copied)} copied")
         if self.left_out:
-            names, more = list(self.left_out)[:MAX_SHOWN_NAMES], len(self.left_out) - MAX_SHOWN_NAMES
-            parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
+            parts.append(f"left out: {', '.join(shown_items(list(self.left_out), MAX_SHOWN_NAMES))}")
         text = "; ".join(parts)
         if self.changes:
             return text
@@ -200,7 +205,7 @@ class IngestReport(Result):
         if refused:
             yield Table.of(refused, {"Files": "files", "Such as": "first", "Refused because": "what"})
         else:
-            yield from shown_items(list(map(str, self.failed)), most and MAX_SHOWN_FILES)
+            yield from shown_items(list(map(str, self.failed)), most and MAX_SHOWN)
         yield from (f"left out   {name}: {reason}" for name, reason in self.left_out.items())
         is_dry = self.snapshot_id is None and self.changes
         yield f"dry run: {self.summary}" if is_dry else self.summary
@@ -252,7 +257,7 @@ def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
     codecs, stored = map(intern, (source_codecs_text(encoding.codecs), str(decoding.numbers)))
     return EncodingRun(
         contribution.part, start, stop, "", "", 1, encoding.chunks, codecs, stored, str(decoding),
-        encoding.copy_reason, contribution.file.url,
+        contribution.variable.reason, contribution.file.url,
     )  # fmt: skip
 
 
@@ -289,16 +294,6 @@ def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str
     tail = [f"{argument('errors', 'skip')} ingests the others"] if len(refused) < total else []
     listed = shown_items([f"{url}: {reason}" for url, reason in refused.items()])
     return "\n  ".join([head, *listed, *tail])
-
-
-def shown_items(items: Sequence[str], limit: int | None = MAX_SHOWN_FILES) -> list[str]:
-    """The first items of a list, and how many more there are.
-
-    >>> shown_items(["a", "b", "c", "d"], 2)
-    ['a', 'b', '… and 2 more']
-    """
-    more = 0 if limit is None else len(items) - limit
-    return [*items[:limit], *([f"… and {more} more"] if more > 0 else [])]
 
 
 def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:

@@ -226,6 +226,8 @@ def ingest(
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
         check_name(store)
+    if store is not None and not isinstance(store, icechunk.Repository) and not callable(store):
+        store = partial(open_repository, store)
     engine = None if client is None else check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
@@ -336,20 +338,12 @@ def bytes_held(file: ParsedFile) -> int:
     return total
 
 
-@dataclass(frozen=True)
-class RepositoryAddress:
-    """Where a repository will be, with the options of its storage."""
-
-    store: str
-    storage_options: Mapping[str, Any]
-
-
 @dataclass
 class Ingestion:
     """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
 
     store: Any
-    """The repository, or where it is or will be; None for a dry run without one."""
+    """The repository, or a function that opens or creates it; None for a dry run without one."""
 
     branch: str
     """The branch that commits go to."""
@@ -387,12 +381,9 @@ class Ingestion:
 
     def open(self, *, create: bool = False) -> icechunk.Repository | None:
         """The repository, opened once; None if it does not exist and is not to be created."""
-        place, options = self.store, None
-        if isinstance(place, RepositoryAddress):
-            place, options = self.store.store, self.store.storage_options
-        if place is not None and not isinstance(place, icechunk.Repository):
+        if callable(self.store):
             try:
-                self.store = open_repository(place, create=create, storage_options=options)
+                self.store = self.store(create=create)
             except RepositoryNotFoundError:
                 return None
         repo: icechunk.Repository | None = self.store

@@ -68,10 +68,6 @@ class Ledger:
     stored: Ledger | None = field(default=None, compare=False, repr=False)
     """What is in the store, so that only differences are written; None if unknown."""
 
-    def array_of(self, variable: str) -> str:
-        """The array that shows a variable."""
-        return self.stacked[variable][0] if variable in self.stacked else variable
-
     @property
     def count(self) -> int:
         """The number of all sources."""
@@ -146,14 +142,11 @@ def read_ledger(group: zarr.Group | None, *, rows: bool = True) -> Ledger:
 
 def _check_version(group: zarr.Group, node: zarr.Group) -> None:
     version = node.attrs.get("version")
-    if version == VERSION:
-        return
-    is_newer = isinstance(version, int) and version > VERSION
-    advice = "a newer intarsia reads it" if is_newer else "ingest the files again, into another group"
-    raise IngestError(
-        f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads only "
-        f"version {VERSION}: {advice}"
-    )
+    if version != VERSION:
+        raise IngestError(
+            f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads "
+            f"only version {VERSION}: use a newer intarsia, or ingest the files again, into another group"
+        )
 
 
 @contextmanager
@@ -161,14 +154,12 @@ def _named(group: zarr.Group) -> Iterator[None]:
     """Turn any error in here into one that names the ledger of this group."""
     try:
         yield
-    except ReadError as why:
+    except IngestError:
+        raise
+    except (ReadError, *DAMAGE) as why:
+        how = "cannot be read" if isinstance(why, ReadError) else f"is damaged: {type(why).__name__}"
         place = place_text(group.store_path)
-        raise IngestError(f"the ledger of {place} cannot be read: {one_line(why)}") from why
-    except DAMAGE as why:
-        if isinstance(why, IngestError):
-            raise
-        reason = f"{type(why).__name__}: {one_line(why)}"
-        raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
+        raise IngestError(f"the ledger of {place} {how}: {one_line(why)}") from why
 
 
 def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
@@ -296,10 +287,11 @@ def _columns(regions: RegionTable) -> Ints:
 
 
 def _parse_regions(columns: Ints, sources: int) -> RegionTable:
-    file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
-    start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
-    if not ((file >= 0) & (file < sources)).all():
+    ndim = columns.shape[1] // 2
+    nowhere = np.zeros((len(columns), ndim), dtype=np.int64)
+    regions = RegionTable.from_columns(np.column_stack([columns, nowhere]), ndim)
+    if not ((regions.member >= 0) & (regions.member < sources)).all():
         raise ValueError(f"claims name a source that is not one of {sources}")
-    if (start < 0).any() or (stop < start).any():
+    if (regions.start < 0).any() or (regions.stop < regions.start).any():
         raise ValueError("claims end before they start")
-    return RegionTable.of(file, start, stop, np.zeros_like(start))
+    return regions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -179,9 +179,13 @@ def sources(
         ledger = read_ledger(dataset_group(resolved.store, parent))
     if not ledger.locations:
         raise IngestError(f"{path or '/'} was not ingested: no source files are known")
-    selection = _Selection.of(ledger, array, at)
-    parts = _parts(ledger, array, selection)
-    chunks = _chunks(array, selection.request) if array is not None and at is not None else []
+    if array is None:
+        dims, shape = ledger.dims, tuple(ledger.file_regions.stop[:, :-1].max(axis=0, initial=0).tolist())
+    else:
+        dims, shape = tuple(str(dim) for dim in array.dimension_names or ()), array.shape
+    request = _request(dims, shape, at)
+    parts = _parts(ledger, array, dims, shape, request)
+    chunks = _chunks(array, request) if array is not None and at is not None else []
     by_file: dict[int, list[SourceChunk]] = {}
     by_url = {ledger.locations[number]: number for number in parts}
     for chunk in chunks:
@@ -222,52 +226,39 @@ def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
     return open_array(store, path), path.rpartition("/")[0]
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """A selection, of an array or of the axes of a dataset that grow."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    request: Request
-
-    @classmethod
-    def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Selection:
-        if array is None:
-            dims, shape = ledger.dims, tuple(ledger.file_regions.stop[:, :-1].max(axis=0, initial=0).tolist())
-        else:
-            dims, shape = tuple(str(dim) for dim in array.dimension_names or ()), array.shape
-        if isinstance(at, Mapping):
-            unknown = [dim for dim in at if dim not in dims]
-            if unknown:
-                raise BoundsError(f"there is no dimension {unknown[0]!r}, only {', '.join(dims)}")
-            at = tuple(at.get(dim, slice(None)) for dim in dims)
-        try:
-            return cls(dims, shape, parse_selection(shape, ... if at is None else at, "orthogonal"))
-        except IndexError as error:
-            raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
-
-    def touches(self, axis: int, start: Any, stop: Any) -> Any:
-        """Whether anything between `start` and `stop` is selected; for columns, row by row."""
-        assert self.request.axes is not None  # it is an orthogonal selection
-        steps = np.unique(np.asarray(self.request.axes[axis], dtype=np.int64))
-        return np.searchsorted(steps, start) < np.searchsorted(steps, stop)
+def _request(dims: Sequence[str], shape: tuple[int, ...], at: Any) -> Request:
+    """The selection of an array, or of the axes of a dataset that grow, along which `at` chooses a part."""
+    if isinstance(at, Mapping):
+        unknown = [dim for dim in at if dim not in dims]
+        if unknown:
+            raise BoundsError(f"there is no dimension {unknown[0]!r}, only {', '.join(dims)}")
+        at = tuple(at.get(dim, slice(None)) for dim in dims)
+    try:
+        return parse_selection(shape, ... if at is None else at, "orthogonal")
+    except IndexError as error:
+        raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
 
 
-def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
+def _parts(
+    ledger: Ledger, array: LogicalArray | None, dims: Sequence[str], shape: tuple[int, ...], request: Request
+) -> dict[int, list[SourcePart]]:
     """What each file shows of the selection, by the file's number in the ledger."""
+    assert request.axes is not None  # it is an orthogonal selection
+    selected = [np.unique(np.asarray(axis, dtype=np.int64)) for axis in request.axes]
     regions, names = ledger.file_regions, ledger.variables
     steps: dict[int, int | None] = dict.fromkeys(range(len(names)))
     if array is not None:
         shown = [(i, ledger.stacked.get(name, (name, None))) for i, name in enumerate(names)]
         steps = {i: step for i, (own, step) in shown if own == array.path.rpartition("/")[2]}
-    axes = [selection.dims.index(dim) for dim in ledger.dims]
+    axes = [dims.index(dim) for dim in ledger.dims]
     hit = np.ones(len(regions), dtype=bool)
     for k, axis in enumerate(axes):
-        hit &= selection.touches(axis, regions.start[:, k], regions.stop[:, k])
+        first, last = (np.searchsorted(selected[axis], each[:, k]) for each in (regions.start, regions.stop))
+        hit &= first < last
     found: dict[int, list[SourcePart]] = {}
     for i in np.flatnonzero(hit).tolist():
         (*start, first), (*stop, last) = regions.start[i].tolist(), regions.stop[i].tolist()
-        bounds = [(0, n) for n in selection.shape]
+        bounds = [(0, n) for n in shape]
         for axis, a, b in zip(axes, start, stop, strict=True):
             bounds[axis] = a, b
         variables: dict[int | None, list[str]] = {}
@@ -277,7 +268,7 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
         for step, named in variables.items():
             if step is not None:
                 bounds[0] = step, step + 1
-            if step is None or selection.touches(0, *bounds[0]):
+            if step is None or step in selected[0]:
                 part = SourcePart(tuple(named), tuple(bounds))
                 found.setdefault(int(regions.member[i]), []).append(part)
     return dict(sorted(found.items()))

@@ -8,7 +8,7 @@ has the known size, and all the bytes that are referenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Any
@@ -18,8 +18,8 @@ import numpy as np
 import zarr
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
-from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
+from intarsia.archives.plan.lint_findings import shown_items
 from intarsia.archives.source_files import ContentIdentity, Sources, find_identities, split_entry, url_of
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
@@ -138,6 +138,13 @@ def _relocated(
     return with_fields(done, snapshot_id=snapshot_id)
 
 
+def _from_below(url: str) -> Iterator[str]:
+    """A URL, and then everything above it."""
+    while url:
+        yield url
+        url = url.rpartition("/")[0]
+
+
 @dataclass
 class _Move:
     """Where everything is in one version of a repository, and where it is now."""
@@ -165,12 +172,8 @@ class _Move:
 
     def moved(self, url: str) -> str | None:
         """Where a file is now; None if no move names it. The longest prefix counts."""
-        old = url
-        while old:
-            if old in self.places:
-                return self.places[old] + url[len(old) :]
-            old = old.rpartition("/")[0]
-        return None
+        old = next((each for each in _from_below(url) if each in self.places), None)
+        return None if old is None else self.places[old] + url[len(old) :]
 
     def look(self) -> None:
         """Find all references to moved files, and the files in their new places; refuse what does not fit."""
@@ -214,12 +217,7 @@ class _Move:
 
     def _source_of(self, url: str) -> str:
         """The source that a file belongs to: a directory above it, such as a Zarr store, or the file."""
-        above = url
-        while "/" in above.split("://", 1)[-1]:
-            if above in self.contents:
-                return above
-            above = above.rsplit("/", 1)[0]
-        return url
+        return next((each for each in _from_below(url) if each in self.contents), url)
 
     def _check(self, needed: Mapping[str, int]) -> None:
         contents = self.contents

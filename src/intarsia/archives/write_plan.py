@@ -188,7 +188,7 @@ class PlanWriter:
     def _fill(self, path: str, member: GrowingMember, contribution: Contribution) -> None:
         """Fill part of a member: with references, with chunks that the parser made, or with a copy."""
         ranges = contribution.variable.ranges
-        if ranges is None or contribution.chunks.by_copy:
+        if ranges is None:
             self._copy(path, member, contribution)
             return
         offset = chunk_grid(contribution.start, member.encoding.chunks)
@@ -221,14 +221,17 @@ class PlanWriter:
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
         format = format_of(file.url, self.sources, self.request)
-        with (
-            _reading(file.url, variable.name),
-            format.opened(file.url, self.sources, variable.name) as source,
-        ):
-            for block in tile_in_blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
-                values = read_stored(source, block.slices[new:], plain.stored)
-                values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
-                target[block.shifted(contribution.start).slices] = values[(None,) * new]
+        try:
+            with format.opened(file.url, self.sources, variable.name) as source:
+                for block in tile_in_blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
+                    values = read_stored(source, block.slices[new:], plain.stored)
+                    values = (
+                        values if values.dtype == plain.stored else values.view(plain.stored)
+                    )  # _Unsigned
+                    target[block.shifted(contribution.start).slices] = values[(None,) * new]
+        except (OSError, RuntimeError) as error:
+            text = f"{file.url}: {variable.name!r} cannot be copied, so nothing was committed: {error}"
+            raise IngestError(text) from error
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
@@ -277,15 +280,6 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     attributes = {key: value for key, value in before.items() if key in ours} | json_attributes(new)
     if attributes != before:
         node.attrs.put(attributes)
-
-
-@contextmanager
-def _reading(url: str, name: str) -> Iterator[None]:
-    """Name the source if something cannot be read from it."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise IngestError(f"{url}: {name!r} cannot be copied, so nothing was committed: {error}") from error
 
 
 @contextmanager

@@ -36,22 +36,21 @@ def variable_problems(store: Any, path: str, existing: Iterable[str], new: Itera
     dataset = Dataset.of(open_group(store, path, "r"))
     read = cache(lambda name: _variable(dataset, name))
 
-    def sift(fitting: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
-        """Find what fits, and what does not, by bisection, because most of it fits."""
+    fitting: dict[str, Any] = {}
+
+    def sift(names: Sequence[str]) -> dict[str, str]:
+        """Find what does not fit, by bisection, because most of it fits."""
         try:
-            _dataset({name: read(name) for name in (*fitting, *names)})
+            both = fitting | {name: read(name) for name in names}
+            _dataset(both)
         except Exception as error:
-            if len(names) < 2:
-                return (), dict.fromkeys(names, one_line(error))
-        else:
-            return names, {}
-        half = len(names) // 2
-        first, problems = sift(fitting, names[:half])
-        second, more = sift((*fitting, *first), names[half:])
-        return (*first, *second), problems | more
+            half = len(names) // 2
+            return sift(names[:half]) | sift(names[half:]) if half else {names[0]: one_line(error)}
+        fitting.update(both)
+        return {}
 
     there = {*dataset.plain, *dataset.logical_groups}
-    return sift((), [name for name in dict.fromkeys((*existing, *new)) if name in there])[1]
+    return sift([name for name in dict.fromkeys((*existing, *new)) if name in there])
 
 
 def tree_problem(store: Any, path: str) -> str:

@@ -11,7 +11,6 @@ import intarsia
 from intarsia.archives import from_attribute, from_name, from_variable
 from intarsia.archives.cache import CacheEntry, cache_directory, cached_archives, clear_cache
 from intarsia.archives.ingest_arguments import number_or_text
-from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Exit, Output
@@ -87,10 +86,10 @@ class NewRepository(NewStore):
     """
 
     @property
-    def address(self) -> RepositoryAddress:
-        """Where it is or will be: it is made when the first file is accepted."""
+    def opener(self) -> Callable[..., Any]:
+        """Opens or creates it: it is made when the first file is accepted."""
         expect_place(self.store)
-        return RepositoryAddress(self.store, self.storage_option or {})
+        return partial(intarsia.open_repository, self.store, storage_options=self.storage_option)
 
 
 class ArchiveOptions:
@@ -155,7 +154,7 @@ def ingest(files: list[str], place: NewRepository, *, dry_run: bool = False, **o
         dry_run: Write nothing; show where and how the encoding changes.
     """
     options |= {"dry_run": dry_run, **place.commit}
-    report = intarsia.ingest(files, place.address, **_by_coordinates(options))
+    report = intarsia.ingest(files, place.opener, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
 

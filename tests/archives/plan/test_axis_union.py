@@ -90,5 +90,5 @@ def test_steps_of_a_dataset_are_never_reordered_or_merged(old, new, tolerance):
 
 
 def test_files_at_one_place_of_nested_lists_have_equal_lengths():
-    with pytest.raises(IngestError, match="files at 0 of the lists along 'x' have 3 and 2 steps"):
+    with pytest.raises(IngestError, match="files at 0 of the lists along 'x' have 2 and 3 steps"):
         nested_list_axis("x", [0, 0], [2, 3])

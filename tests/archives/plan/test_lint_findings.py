@@ -121,7 +121,7 @@ def test_thousands_of_packings_are_one_line(tmp_path):
         netcdf(tmp_path / f"{first}.nc", first, kind="i2", chunks=(1, 6, 8), attrs=attrs)
     (drift,) = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time").drifts
     assert (drift.kind, drift.files) == ("packing", 6)
-    assert drift.what.endswith("* 3.5 + 0 instead of * 0.5 + 0; and 3 others")
+    assert drift.what.endswith("* 3.5 + 0 instead of * 0.5 + 0; … and 3 more")
 
 
 def test_holes_overlaps_copies_and_missing_variables_are_told(tmp_path):

@@ -81,18 +81,11 @@ class AttributeMerger:
             self._combine(name, own, file.url)
 
     def _combine(self, name: str, own: dict[str, Any], source: str) -> None:
-        if name not in self._seen:
-            self._source[name], self._seen[name] = source, {} if self._rule == "drop" else own
-        elif self._rule == "no_conflicts":
-            self._seen[name] = own | self._seen[name]
-        elif self._rule == "drop_conflicts":
-            known, dropped = self._seen[name], self._dropped.setdefault(name, set())
-            for key, value in own.items():
-                if key in known and not is_same(known[key], value):
-                    del known[key]
-                    dropped.add(key)
-                elif key not in dropped:
-                    known.setdefault(key, value)
+        self._source.setdefault(name, source)
+        known, dropped = self._seen.get(name, {}), self._dropped.setdefault(name, set())
+        dropped |= {key for key in known.keys() & own.keys() if not is_same(known[key], own[key])}
+        both = {} if self._rule == "drop" else known | own | known
+        self._seen[name] = {key: value for key, value in both.items() if key not in dropped}
 
     def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""

@@ -275,12 +275,13 @@ def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -
     >>> nested_list_axis("x", [0, 1, 0], [2, 3, 2]).positions[1].tolist()
     [2, 3, 4]
     """
-    size = dict(zip(indices, lengths, strict=True))
+    size: dict[int, int] = {}
     for index, length in zip(indices, lengths, strict=True):
-        if size[index] != length:
+        if size.setdefault(index, length) != length:
             raise IngestError(
                 f"files at {index} of the lists along {dim!r} have {size[index]} and {length} steps"
             )
-    ends = np.cumsum([0, *(size[i] for i in sorted(size))]).tolist()
-    steps = {i: np.arange(*each) for i, each in zip(sorted(size), pairwise(ends), strict=True)}
-    return GrownAxis(dim, ends[-1], np.empty(0, dtype=np.int64), [steps[i] for i in indices])
+    axis = append_axis(dim, 0, [size[index] for index in sorted(size)])
+    steps = dict(zip(sorted(size), axis.positions, strict=True))
+    axis.positions = [steps[index] for index in indices]
+    return axis

@@ -14,7 +14,7 @@ from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Role, is_g
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import REFUSING, AttributeMerger, Rule
 from intarsia.archives.plan.axis_union import spans
-from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, same_values
+from intarsia.archives.plan.coordinates import DATASET, calendar_of, has_time_units, quoted, same_values
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.data_types import is_nullable, values_dtype
 
@@ -179,9 +179,6 @@ class Expectations:
                 )
             self.data[name] = replace(known, dtype=dtype, is_fixed=True)
 
-    def _along(self) -> str:
-        return " and ".join(map(repr, self.dims))
-
     def add(self, file: ParsedFile, extends: bool = False) -> None:
         """Make a file that fits part of what is expected.
 
@@ -192,7 +189,7 @@ class Expectations:
             self._note(file, "dimension", dim, f"there is no {dim!r}", "it is one step of it")
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
-            raise IngestError(f"it has no variable along {self._along()}{file.left_out_text}")
+            raise IngestError(f"it has no variable along {quoted(self.dims)}{file.left_out_text}")
         self._check_unreadable(file, data)
         if not extends and self.rules.missing != "fill":
             self._check_missing(data)
@@ -238,7 +235,7 @@ class Expectations:
         absent = sorted({name for name in expected if name not in data})
         if absent:
             raise IngestError(
-                f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
+                f"it has no variable {', '.join(map(repr, absent))} along {quoted(self.dims)} "
                 f"({argument('rename')} finds it under another name; {argument('missing', 'fill')} would "
                 "leave a hole there)"
             )
@@ -295,20 +292,18 @@ class Expectations:
                 continue
             if name in axes or (name in listed and variable.dims):
                 own, units = units_of(variable.attrs), units_of(known.attrs)
-                text = reconcile.difference(variable.loaded, known.loaded)
+                text = f"its {name!r} differs from that of {source}: "
+                text += reconcile.difference(variable.loaded, known.loaded)
                 if own != units:
-                    text += f"; its units are {own!r} instead of {units!r}"
-                    option = reconcile.conversion_option(own, units)
-                    if option and not self.rules.convert_units:
-                        text += f" ({option})"
+                    self._conversion(f"{text}; its units are {own!r} instead of {units!r}", own, units)
                 elif not text.endswith("accepts it)") and name in axes:
                     text += (
                         f" (to concatenate files along it, name {name!r} in {argument('concat_dim')}; "
                         f"{argument('group', ...)} puts files on another grid beside the others)"
                     )
-                raise IngestError(f"its {name!r} differs from that of {source}: {text}")
+                raise IngestError(text)
             self.dropped[name] = (
-                f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
+                f"it has no dimension {quoted(self.dims)}, and differs between {source} and {file.url}"
             )
         if turned:
             self.turned[file.url] = turned

@@ -82,9 +82,9 @@ def concat_values(
         try:
             dtype = np.result_type(*numbers)
         except TypeError:
-            kinds = _texts({"text" if part.dtype.kind == "T" else str(part.dtype) for part in numbers})
+            kinds = sorted({type_text(part.dtype) for part in numbers})
             raise IngestError(
-                f"the coordinate {name!r} has the types {kinds}: text cannot be mixed with numbers"
+                f"the coordinate {name!r} has the types {quoted(kinds)}: text cannot be mixed with numbers"
             ) from None
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:
@@ -116,7 +116,7 @@ def _encode_alike(
         dtype = np.result_type(*unpacked)
         return [part.astype(dtype, copy=False) for part in unpacked], plain
     calendars = sorted({calendar_of(meaning) for meaning in meanings})
-    mixture = f"the coordinate {name!r} uses the calendars {_texts(calendars)}: a dataset has one calendar"
+    mixture = f"the coordinate {name!r} uses the calendars {quoted(calendars)}: a dataset has one calendar"
     if not are_comparable(calendars):
         raise IngestError(mixture)
     xr = import_extra("xarray", "xarray")
@@ -130,7 +130,7 @@ def _encode_alike(
         times = [np.asarray(coder.decode(variable).values) for variable in flat]
     except Exception as error:
         raise IngestError(
-            f"the coordinate {name!r} has the units {_texts(set(units))}, which cannot be compared: "
+            f"the coordinate {name!r} has the units {quoted(sorted(set(units)))}, which cannot be compared: "
             f"{str(error).split('. Try ')[0]}"
         ) from error
     everything = np.concatenate(times)
@@ -153,8 +153,18 @@ def _encode_alike(
     return [part.reshape(own.shape) for part, own in cut], plain | {"units": encoded.attrs["units"]} | said
 
 
-def _texts(words: Iterable[str]) -> str:
-    return " and ".join(map(repr, sorted(words)))
+def type_text(dtype: np.dtype[Any]) -> str:
+    """The name of a data type in a message."""
+    return "text" if dtype.kind == "T" else str(dtype)
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names in a message.
+
+    >>> quoted(["y", "x"])
+    "'y' and 'x'"
+    """
+    return " and ".join(map(repr, names))
 
 
 def calendar_of(meaning: Mapping[str, Any]) -> str:
@@ -261,16 +271,11 @@ def expand_scalars(
     for name in {*dropped, *grown}:
         for file in files:
             variable = file.variables.get(name)
-            if variable is None or not _is_scalar(variable):
+            if variable is None or variable.role != "static" or variable.dims:
                 continue
-            steps = file.steps(dim)
-            variable.role, variable.dims, variable.shape = "concat", (dim,), (steps,)
-            variable.values = np.repeat(variable.loaded.reshape(1), steps)
-            dropped.pop(name, None)
-
-
-def _is_scalar(variable: ParsedVariable | None) -> bool:
-    """Whether this is one number or text; a grid mapping is neither, whatever its value."""
-    if variable is None or variable.role != "static" or variable.values is None:
-        return False
-    return not variable.dims and variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs)
+            # the value of a grid mapping means nothing
+            if variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs):
+                steps = file.steps(dim)
+                variable.role, variable.dims, variable.shape = "concat", (dim,), (steps,)
+                variable.values = np.repeat(variable.loaded.reshape(1), steps)
+                dropped.pop(name, None)

@@ -126,16 +126,15 @@ class Cube:
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
+        kept = self.kept_entries
         new = sorted(self.file_positions, key=lambda each: each.number)
-        new = [each for each in new if each.number >= old.unread_files + len(self.kept_entries)]
+        new = [each for each in new if each.number >= old.unread_files + len(kept)]
         return replace(
             old,
             dims=self.dims,
-            locations=[old.locations[i] for i in self.kept_entries] + [each.file.url for each in new],
-            contents=[old.contents[i] for i in self.kept_entries]
-            + [each.file.identity.entry for each in new],
-            modified_times=[old.modified_times[i] for i in self.kept_entries]
-            + [each.modified for each in new],
+            locations=[old.locations[i] for i in kept] + [each.file.url for each in new],
+            contents=[old.contents[i] for i in kept] + [each.file.identity.entry for each in new],
+            modified_times=[old.modified_times[i] for i in kept] + [each.modified for each in new],
             variables=self.variables,
             file_regions=self.file_regions,
             members={name: dict(known) for name, known in old.members.items()},
@@ -144,8 +143,9 @@ class Cube:
 
 def _boxes_of(regions: RegionTable, variable: int) -> list[Box]:
     """What regions show of a variable, as boxes of the cube."""
-    rows = np.flatnonzero((regions.start[:, -1] <= variable) & (variable < regions.stop[:, -1]))
-    return [Box(box.start[:-1], box.stop[:-1]) for box in (regions.row(i).box for i in rows.tolist())]
+    own = regions.select((regions.start[:, -1] <= variable) & (variable < regions.stop[:, -1]))
+    ends = zip(own.start[:, :-1].tolist(), own.stop[:, :-1].tolist(), strict=True)
+    return [Box(tuple(start), tuple(stop)) for start, stop in ends]
 
 
 def resolve_overlaps(
@@ -402,13 +402,11 @@ def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> 
     here = [axis.text(*each) for axis, each in zip(cube.axes, own.box.bounds, strict=True)]
     new = (each.file.url for each in cube.file_positions if each.number == other)
     known = ledger.locations[cube.kept_entries[other]] if other < len(cube.kept_entries) else next(new)
-    moved = ""
-    if here == there and known.rsplit("/", 1)[-1] == own.file.url.rsplit("/", 1)[-1]:
-        relocate = advice("intarsia.archives.relocate", "intarsia relocate")
-        moved = f"; if the file was only moved, {relocate} updates its references"
+    relocate = advice("intarsia.archives.relocate", "intarsia relocate")
     named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, here, strict=True))
     decided = f", {argument('order_by')} names a variable to decide instead" if here == there[:1] else ""
     return (
         f"its {', '.join(named)} overlaps that of {known} ({', '.join(there)}; "
-        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided}{moved})"
+        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided}; "
+        f"if the file was only moved, {relocate} updates its references)"
     )

@@ -20,7 +20,6 @@ from zarr.registry import get_codec_class
 from intarsia.archives.cf import CFDecoding
 from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.display import codecs_text
-from intarsia.errors import argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.region_table import RegionTable
@@ -110,9 +109,6 @@ class SourceEncoding:
 
     filters: tuple[dict[str, Any], ...] = ()
     """Codecs before the source's own that unpack, if a packing in the manifest cannot."""
-
-    copy_reason: str = ""
-    """Why the data is copied; empty if it is referenced."""
 
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
@@ -217,20 +213,19 @@ def _encoding(
     codecs: list[dict[str, Any]],
     decoding: CFDecoding,
     logical: np.dtype[Any],
-    reason: str,
 ) -> SourceEncoding:
     chunks, own = variable.chunks, tuple(codecs)
     # without a packing, the sign that `_Unsigned` gives is that of the member's type
     stored = decoding.numbers if decoding.nulls else decoding.stored
     if not decoding.needs_filters(logical):
         fill = _stored_fill(decoding, variable.fill, stored)
-        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)
+        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill)
     data_type = zarr_type(logical)
     if decoding.gives_nulls:
         data_type = OptionalDType(inner=data_type)
     fill = _filtered_fill(decoding, variable.fill, logical)
     filters = tuple(filters_of(decoding, logical))
-    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters, reason)
+    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters)
 
 
 KNOW_THE_LAST_AXES = ("bytes", "transpose", "HorizontalDeltaCodec")
@@ -271,9 +266,6 @@ class ChunkSet:
     skipped: int = 0
     """The filter mask that they share."""
 
-    by_copy: bool = False
-    """Whether the numbers are copied; otherwise they are referenced."""
-
     complete: bool = True
     """Whether every chunk is stored, so that no fill value is visible."""
 
@@ -290,19 +282,15 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
     return [table.row(i).box for i in range(len(table))]
 
 
-def chunk_sets_of(
-    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], copy: str
-) -> list[ChunkSet]:
-    """How the chunks of one file are backed: by reference, by a copy, or some each way. There may be none."""
+def chunk_sets_of(variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any]) -> list[ChunkSet]:
+    """How the chunks of one file are backed: by reference, or without ranges by a copy. There may be none."""
     if 0 in variable.shape:
         return []
     grid = chunk_grid(variable.shape, variable.chunks)
     whole = (Box.sized(grid),)
     ranges = variable.ranges
-    if ranges is None or copy == "all":
-        reason = variable.reason or f"{argument('copy', 'all')} was requested"
-        encoding = _encoding(variable, _copy_codecs(decoding.stored), decoding, logical, reason)
-        return [ChunkSet(encoding, whole, by_copy=True)]
+    if ranges is None:
+        return [ChunkSet(_encoding(variable, _copy_codecs(decoding.stored), decoding, logical), whole)]
     complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
     boxes: dict[int, tuple[Box, ...]] = {0: whole}
     if ranges.masks is not None:
@@ -310,6 +298,6 @@ def chunk_sets_of(
     sets = []
     for mask, own in boxes.items():
         codecs = _applied_codecs(variable.codecs, mask)
-        encoding = _encoding(variable, codecs, decoding, logical, variable.reason)
+        encoding = _encoding(variable, codecs, decoding, logical)
         sets.append(ChunkSet(encoding, own, mask, complete=complete))
     return sets

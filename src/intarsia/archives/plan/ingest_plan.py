@@ -18,7 +18,7 @@ from intarsia.archives.cf import PACKING, CFDecoding
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger, is_same
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
-from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, expand_scalars
+from intarsia.archives.plan.coordinates import PlainArray, assemble_coordinate, expand_scalars, quoted
 from intarsia.archives.plan.cube import (
     Cube,
     FilePosition,
@@ -95,7 +95,7 @@ class IngestPlan:
         return {
             url
             for each in self.contributions
-            if each.variable.ranges is not None and not each.chunks.by_copy
+            if each.variable.ranges is not None
             for url in each.variable.ranges.urls()
         }
 
@@ -107,7 +107,7 @@ class IngestPlan:
         """For each file that is partly copied: what is copied, and why."""
         reasons: dict[str, dict[str, None]] = {}
         for each in self.contributions:
-            if reason := each.chunks.encoding.copy_reason:
+            if reason := each.variable.reason:
                 reasons.setdefault(each.file.url, {})[f"{each.part!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
 
@@ -146,7 +146,7 @@ def plan_ingest(
     """
     dims, known = request.dims, dataset.ledger.dims
     if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed that could tell
-        raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
+        raise IngestError(f"the dataset grows along {quoted(known)}, not along {quoted(dims)}")
     dims = known or dims
     entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
     unchanged = set() if replaces else {file.url for file in files if file.url in entries}
@@ -194,10 +194,6 @@ def _with_new_variables(
     return found
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(map(repr, names))
-
-
 def _check_steps(file: ParsedFile, dims: Sequence[str]) -> None:
     for dim in dims:
         steps, lengths = file.steps(dim), file.lengths(dim)
@@ -229,8 +225,8 @@ def _make_plan(
             notes.add(*note, file.url)
         for name, variable in file.variables.items():
             for source in variable.absent:
-                text = f"there is no {source}"
-                notes.add("absent source", name, text, "the fill value is shown, as by HDF5", file.url)
+                done = "the fill value is shown, as by HDF5"
+                notes.add("absent source", name, f"there is no {source}", done, file.url)
     arrays = {
         name: plan_array(name, cube, rules, dataset, expectations, notes)
         for name in expectations.data
@@ -368,7 +364,7 @@ class Contribution:
     def copied(self) -> int:
         """How many of its bytes are copied, before compression."""
         ranges, variable = self.variable.ranges, self.variable
-        if ranges is not None and not self.chunks.by_copy:
+        if ranges is not None:
             return sum(map(len, ranges.inlined.values()))
         return prod(variable.shape) * variable.dtype.itemsize
 
@@ -453,12 +449,13 @@ def plan_array(
     """How one variable of the new files, or a stack of several, is backed."""
     steps = {part: step for part, (array, step) in expectations.stacked.items() if array == name}
     parts: dict[str, int | None] = {**steps} or {name: None}
-    sources = [
-        (position, part, position.file.variables[part])
-        for part in parts
-        for position in cube.file_positions
-        if (position.file.url, part) in expectations.decodings
-    ]
+    known_files = dataset.ledger.unread_files + len(cube.kept_entries)
+    sources = []
+    for part, position in product(parts, cube.file_positions):
+        if (position.file.url, part) in expectations.decodings:
+            sources.append((position, part, position.file.variables[part]))
+        elif position.number >= known_files:
+            notes.add("missing variable", part, f"there is no {part!r}", "a hole", position.file.url)
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
     decodings = [expectations.decodings[each.file.url, part] for each, part, _ in sources]
@@ -469,7 +466,7 @@ def plan_array(
         manifest = logical.manifest
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
         wider = _wider(name, dtype, nulls, rules, decodings)
-        if wider is not None:
+        if wider != dtype:
             are_whole, dtype = dtype.kind in "iu" and wider.kind == "f", wider
             fill = wider.type(np.nan if are_whole else fill)  # no whole number means "missing"
     else:
@@ -494,8 +491,10 @@ def plan_array(
         if position.number in cube.overlapping:
             text = f"others lie in the same place; {'part' if shown else 'nothing'} of it is shown"
             notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
-        pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
-        for own, piece in pieces:
+        if rules.copy == "all":
+            reason = variable.reason or f"{argument('copy', 'all')} was requested"
+            variable = replace(variable, ranges=None, parts=(), reason=reason)
+        for own, piece in variable.pieces(dims):
             axes = tuple(dims.index(dim) if dim in dims else None for dim in piece.dims)
             where = tuple(
                 tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)))
@@ -504,7 +503,7 @@ def plan_array(
                 for dim, spans in places.items()
             )
             packing = decoding.packing_in(dtype)
-            sets = chunk_sets_of(piece, decoding, dtype, rules.copy)
+            sets = chunk_sets_of(piece, decoding, dtype)
             for chunks in sets:
                 contribution = Contribution(
                     position.file, part, piece, axes, where, shown, decoding, packing, chunks
@@ -513,12 +512,6 @@ def plan_array(
                 _note_contribution(notes, plan, contribution, is_part=bool(own))
                 if variable.parts or len(sets) > 1 or variable.picks or url in expectations.turned:
                     _refine_lattice(plan, contribution)
-    known_files = dataset.ledger.unread_files + len(cube.kept_entries)
-    having = {(each.file.url, part) for each, part, _ in sources}
-    for part in parts:
-        for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
-            if (url, part) not in having:
-                notes.add("missing variable", part, f"there is no {part!r}", "a hole", url)
     # a new array has no members
     names = set() if logical is None else set(logical.manifest.members)
     held = dataset.ledger.members.get(name, {})
@@ -550,27 +543,23 @@ def _note_contribution(notes: DriftNotes, array: ArrayPlan, each: Contribution, 
                 notes.add("order", dim, f"in {len(places)} pieces", done, url)
             elif places and places[0].stride < 0:
                 notes.add("order", dim, "reversed", done, url)
-    if reason := each.chunks.encoding.copy_reason:
+    if reason := each.variable.reason:
         notes.add("copy", part, reason, "its data are copied", url)
 
 
 def _wider(
     name: str, dtype: np.dtype[Any], nulls: bool, rules: IngestRules, decodings: Sequence[CFDecoding]
-) -> np.dtype[Any] | None:
-    """The new type of an existing array, if it changes."""
+) -> np.dtype[Any]:
+    """The type of an existing array after the commit."""
     target = rules.dtypes.get(name)
-    if target is None:
-        others = {decoding.values for decoding in decodings} - {dtype}
-        return wider_type(dtype, others) if others and not nulls else None
-    if target == dtype:
-        return None
-    if nulls or wider_type(dtype, [target]) != target:
+    arriving = {decoding.values for decoding in decodings} if target is None else {target}
+    wider = dtype if nulls or arriving <= {dtype} else wider_type(dtype, arriving)
+    if target not in (None, wider):
         raise IngestError(
             f"{name!r} is {dtype} in the dataset and cannot become {target}, as {argument('dtype')} "
-            "asks: existing arrays "
-            "can only become wider"
+            "asks: existing arrays can only become wider"
         )
-    return target
+    return wider
 
 
 def _attributes(sources: Sequence[tuple[FilePosition, str, ParsedVariable]]) -> dict[str, Any]:

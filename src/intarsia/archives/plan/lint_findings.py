@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from intarsia.display import Listing
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
+
+MAX_SHOWN = 10
+"""How many items of a list messages and reports show."""
 
 MAX_SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""
@@ -118,32 +121,30 @@ class DriftNotes:
     def drifts(self) -> Iterator[LintFinding]:
         """One drift for each group."""
         for (kind, variable, done), group in self.groups.items():
-            yield LintFinding(kind, variable, _several(group.texts), done, group.files, group.first)
+            what = "; ".join(shown_items(list(group.texts), MAX_SHOWN_WORDS))
+            yield LintFinding(kind, variable, what, done, group.files, group.first)
 
 
-def _several(texts: Iterable[str]) -> str:
-    """The first few of several, and how many more there are.
+def shown_items(items: Sequence[str], limit: int | None = MAX_SHOWN) -> list[str]:
+    """The first items of a list, and how many more there are.
 
-    >>> _several(["1x9", "1x3", "2x9", "2x3", "4x9"])
-    '1x9; 1x3; 2x9; and 2 others'
+    >>> shown_items(["a", "b", "c", "d"], 2)
+    ['a', 'b', '… and 2 more']
     """
-    listed = list(texts)
-    more = len(listed) - MAX_SHOWN_WORDS
-    rest = [f"and {more} other{'s' if more > 1 else ''}"] if more > 0 else []
-    return "; ".join(listed[:MAX_SHOWN_WORDS] + rest)
+    more = 0 if limit is None else len(items) - limit
+    return [*items[:limit], *([f"… and {more} more"] if more > 0 else [])]
 
 
 def refusals(refused: Mapping[str, str], options: Iterable[str]) -> Iterator[LintFinding]:
     """Files that are not taken, grouped by the options that would accept them, out of `options`."""
     names = {argument(name): name for name in sorted(options, key=len, reverse=True)}
     named = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, names))})")
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for url, reason in refused.items():
         # those that the same options would accept, or none would, but for different reasons
         takers = tuple(dict.fromkeys(names[text] for text in named.findall(reason)))
-        found.setdefault(takers or ("", _gist(reason)), []).append(url)
-    for takers, urls in found.items():
-        takers = takers if takers[0] else ()
+        found.setdefault((takers, "" if takers else _gist(reason)), []).append(url)
+    for (takers, _), urls in found.items():
         done = "not ingested" + (f" (accepted with {', '.join(map(argument, takers))})" if takers else "")
         yield LintFinding("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
 

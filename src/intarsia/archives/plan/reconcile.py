@@ -7,7 +7,6 @@ udunits, through cf-units. Types of values can share an array if one type holds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, units_of, unpacked_values
 from intarsia.archives.plan.axis_union import noise
-from intarsia.archives.plan.coordinates import has_time_units
+from intarsia.archives.plan.coordinates import has_time_units, type_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
 
@@ -213,11 +212,12 @@ def conversion(own: str, target: str) -> Conversion:
 
 def conversion_option(own: str, target: str) -> str:
     """The option that converts units, in words; empty if they cannot be converted."""
-    with suppress(MissingExtraError):
-        try:
-            conversion(own, target)
-        except IngestError:
-            return ""
+    try:
+        conversion(own, target)
+    except IngestError:
+        return ""
+    except MissingExtraError:  # then the option says what to install
+        pass
     return f"{argument('convert_units', True)} converts them"
 
 
@@ -258,8 +258,8 @@ def check_type(
     """
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         raise IngestError(
-            f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
-            f"cannot be combined ({argument('preprocess')} may give it another name, and "
+            f"{name!r} has values of type {type_text(values)}, but {source} has {type_text(array_dtype)}, "
+            f"which cannot be combined ({argument('preprocess')} may give it another name, and "
             f"{argument('missing', 'fill')} takes files without {name!r})"
         )
     if fixed and not np.can_cast(values, array_dtype, "safe"):
@@ -269,20 +269,13 @@ def check_type(
         )
 
 
-def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
+def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
+    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it; other types stay.
 
     >>> wider_type(np.dtype("f4"), [np.dtype("f8")]), wider_type(np.dtype("f8"), [np.dtype("f4")])
-    (dtype('float64'), None)
+    (dtype('float64'), dtype('float64'))
     >>> wider_type(np.dtype("u1"), [np.dtype("i2")]), wider_type(np.dtype("i4"), [np.dtype("f4")])
     (dtype('int16'), dtype('float64'))
     """
     dtypes = [dtype, *arriving]
-    if any(each.kind not in NUMBERS for each in dtypes):
-        return None
-    common = np.result_type(*dtypes)
-    return None if common == dtype else common
-
-
-def _text(dtype: np.dtype[Any]) -> str:
-    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)
+    return np.result_type(*dtypes) if all(each.kind in NUMBERS for each in dtypes) else dtype
