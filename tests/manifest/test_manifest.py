@@ -31,7 +31,7 @@ def array_of(store, tiles):
     array.add_region([(0, tiles)], codecs=[], chunks=(1000,), data=np.arange(tiles))
     columns = np.arange(tiles)[:, None]
     table = RegionTable.of(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
-    array._logical.commit(array.manifest.changed(regions=table))
+    array._logical.commit(array.manifest.changed(table))
     return array
 
 
@@ -99,7 +99,7 @@ BRICKS = {
     "a shape beyond computing": lambda a: a.resize((10**30,)),
     "a shape of fractions": lambda a: a.resize((4.7,)),
     "a manifest of the caller's own": lambda a: a._logical.commit(
-        replace(a.manifest, members=("m 1",)).changed(regions=a.manifest.regions)
+        replace(a.manifest, members=("m 1",)).changed(a.manifest.regions)
     ),
 }
 

@@ -185,8 +185,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
             else:
                 first = i
     if not left.all():
-        ours, others = (joined.select(left & layer) for layer in (table.layer == 0, table.layer != 0))
-        logical.commit(manifest.changed(regions=ours, replicas=others))
+        logical.commit(manifest.changed(joined.select(left), same_values=True))
 
 
 def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:

@@ -182,8 +182,7 @@ def parse_fields(
         ndim, listed = len(parsed.shape), parsed.regions
         rows = None if isinstance(listed, RegionColumns) else _read_table(parsed, table)
         regions = _listed_table(listed, ndim) if rows is None else RegionTable.from_columns(rows, ndim)
-        if regions.layer.any():
-            regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
+        regions = regions.in_layers()
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:

@@ -193,10 +193,14 @@ class RegionTable(LazyColumns):
         """The table with some of the rows."""
         return RegionTable(*[getattr(self, column.name)[rows] for column in fields(self)])
 
-    def concat(self, other: RegionTable) -> RegionTable:
-        """The rows of this table, followed by those of another."""
-        names = [column.name for column in fields(self)]
-        return RegionTable(*[np.concatenate([getattr(self, n), getattr(other, n)]) for n in names])
+    def in_layers(self) -> RegionTable:
+        """The table with replicas after the regions of layer 0."""
+        return self.select(np.argsort(self.layer != 0, kind="stable")) if self.layer.any() else self
+
+    def concat(self, *others: RegionTable) -> RegionTable:
+        """The rows of this table, followed by those of others."""
+        tables, names = (self, *others), [column.name for column in fields(self)]
+        return RegionTable(*[np.concatenate([getattr(table, n) for table in tables]) for n in names])
 
     def columns(self) -> Ints:
         """All columns side by side, as they are stored in the table form of the manifest."""

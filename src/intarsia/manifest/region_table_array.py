@@ -123,7 +123,7 @@ def extend_table(
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
     regions = last.concat(fresh).merge_neighbours(axis)
-    part.changed(regions=regions, shape=shape).check()
+    part.changed(regions, shape=shape).check()
     factors = packings.rows[len(numbers) :]
     packing_count = len(stored_packings) + len(factors)
     numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])
