@@ -106,9 +106,7 @@ def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> Vi
         parsed = view if view is None or isinstance(view, View) else View.from_json(view)
     except ShapeError as error:
         raise ShapeError(f"view={view!r:.200}: {error}") from None
-    if parsed is not None and parsed.ndim != manifest.ndim and not parsed.is_identity:
-        raise ShapeError(f"the view {parsed} shows {parsed.ndim} axes, but the array has {manifest.ndim}")
-    return None if parsed is None or parsed.is_identity else parsed
+    return None if parsed == View.identity(manifest.ndim) else parsed
 
 
 def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:

@@ -79,7 +79,7 @@ class RegionColumns(Struct, forbid_unknown_fields=True):
     layer: list[int] | UnsetType = UNSET
 
 
-class ManifestDocument(Struct, forbid_unknown_fields=True):
+class ManifestDocument(Struct):
     """The grammar of a manifest; only version 2 has the fields that may be absent."""
 
     version: int
@@ -103,31 +103,21 @@ def parse_document(document: object) -> ManifestDocument:
     version = document.get("version")
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
-    try:
-        parsed: ManifestDocument | None = decode(document, ManifestDocument, ValueError)
-        problems = []
-    except ValueError:
-        parsed, problems = None, [*_problems_of_fields(document)]
-    problems += problems_of_names(document.get("members"), document.get("regions"))
-    if parsed is not None and not problems:
-        problems = [*_contradictions(parsed)]
-    if parsed is None or problems:
-        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
-    return parsed
-
-
-def _problems_of_fields(document: Mapping[str, Any]) -> Iterator[str]:
-    """Fields that are unknown, missing, or of another type."""
-    fields = {field.name: field for field in structs.fields(ManifestDocument)}
-    yield from (f"{name!s:.200}: there is no such field" for name in document if name not in fields)
+    fields, parsed = {field.name: field for field in structs.fields(ManifestDocument)}, dict[str, Any]()
+    problems = [f"{name!s:.200}: there is no such field" for name in document if name not in fields]
     for name, field in fields.items():
         if name in document:
             try:
-                decode(document[name], field.type, ValueError, name)
+                parsed[name] = decode(document[name], field.type, ValueError, name)
             except ValueError as error:
-                yield str(error)
+                problems.append(str(error))
         elif field.required:
-            yield f"{name}: the field is missing"
+            problems.append(f"{name}: the field is missing")
+    problems += problems_of_names(document.get("members"), document.get("regions"))
+    problems = problems or [*_contradictions(ManifestDocument(**parsed))]
+    if problems:
+        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
+    return ManifestDocument(**parsed)
 
 
 def problems_of_names(members: Any, table: Any = None) -> list[str]:

@@ -103,15 +103,10 @@ class View:
     def identity(cls, ndim: int) -> View:
         """The member as it is.
 
-        >>> View.identity(2).is_identity
-        True
+        >>> View.identity(2).seen(np.array([[1, 2]])).tolist()
+        [[1, 2]]
         """
         return cls(ndim, tuple(MemberAxis(i) for i in range(ndim)))
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the view shows the member as it is."""
-        return self == View.identity(self.ndim)
 
     @property
     def new_axes(self) -> tuple[int, ...]:
