@@ -168,7 +168,7 @@ def consolidate(logical: LogicalArrayHandle) -> int:
 
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
-    manifest, table = logical.manifest, logical.manifest.regions_and_replicas
+    manifest, table = logical.manifest, logical.manifest.regions_and_replicas.merge_neighbours(axis)
     joined = replace(table, stop=table.stop.copy())
     left = np.ones(len(table), dtype=bool)
     for run in table.runs(axis):
@@ -182,7 +182,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
                 left[i] = False
             else:
                 first = i
-    if not left.all():
+    if np.count_nonzero(left) < len(manifest.regions_and_replicas):
         logical.commit(manifest.changed(joined.select(left), same_values=True))
 
 
@@ -202,16 +202,12 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:
     chunks = there.in_units(size)
     if chunks.intersect(manifest.in_member(base).in_units(size)) is not None:
         return False  # the elements of both would be in one chunk
-    if moved == row:
-        return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     return not manifest.is_shown(chunks.in_elements(size), besides=base)
 
 
 def _copy_over(logical: LogicalArrayHandle, row: Row, moved: Row) -> None:
     """Put the chunks of a region into the member that it is moved to."""
-    if moved == row:
-        return
     manifest = logical.manifest
     source, target = (logical.members[manifest.members[each.member]] for each in (row, moved))
     here, there = manifest.in_member(row), manifest.in_member(moved)

@@ -187,8 +187,6 @@ def parse_fields(
             views.append(View.from_json(view))
         except ShapeError as error:
             problems.append(f"views[{i}]: {error}")
-            if len(problems) >= MAX_SHOWN_PROBLEMS:
-                break
     try:
         named = parsed.data_type
         data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)

@@ -136,19 +136,13 @@ def numbers_equal_to_missing(mark: Any, numbers: np.dtype[Any], values: np.dtype
     with np.errstate(all="ignore"):
         wanted = wide.type(mark)
         value = values.type(wanted)
-        if wide.type(value) != wanted:
-            return []
-        for candidate in (mark, value):
-            if numbers.kind == "f":
-                number: Number = numbers.type(candidate)
-            elif np.isfinite(candidate):
-                limits = np.iinfo(numbers)
-                number = numbers.type(min(max(int(candidate), limits.min), limits.max))
-            else:
-                continue
-            if values.type(number) == value:
-                return [number]
-    return []
+        candidates = [mark, value] if wide.type(value) == wanted else []
+        if numbers.kind != "f":
+            limits = np.iinfo(numbers)
+            finite = (int(candidate) for candidate in candidates if np.isfinite(candidate))
+            candidates = [min(max(integer, limits.min), limits.max) for integer in finite]
+        found = [number for number in map(numbers.type, candidates) if values.type(number) == value]
+    return found[:1]
 
 
 def bits_of(factor: Number | None) -> int:
