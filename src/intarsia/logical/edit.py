@@ -183,7 +183,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
             else:
                 first = i
     if np.count_nonzero(left) < len(manifest.regions_and_replicas):
-        logical.commit(manifest.changed(joined.select(left), same_values=True))
+        logical.commit(manifest.changed(joined.select(left).in_layers(), same_values=True))
 
 
 def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:

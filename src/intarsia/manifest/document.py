@@ -79,7 +79,7 @@ class RegionColumns(Struct, forbid_unknown_fields=True):
     layer: list[int] | UnsetType = UNSET
 
 
-class ManifestDocument(Struct):
+class ManifestDocument(Struct, forbid_unknown_fields=True):
     """The grammar of a manifest; only version 2 has the fields that may be absent."""
 
     version: int
@@ -103,21 +103,31 @@ def parse_document(document: object) -> ManifestDocument:
     version = document.get("version")
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
-    fields, parsed = {field.name: field for field in structs.fields(ManifestDocument)}, dict[str, Any]()
-    problems = [f"{name!s:.200}: there is no such field" for name in document if name not in fields]
+    try:
+        parsed: ManifestDocument | None = decode(document, ManifestDocument, ValueError)
+        problems = []
+    except ValueError:
+        parsed, problems = None, [*_problems_of_fields(document)]
+    problems += problems_of_names(document.get("members"), document.get("regions"))
+    if parsed is not None and not problems:
+        problems = [*_contradictions(parsed)]
+    if parsed is None or problems:
+        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
+    return parsed
+
+
+def _problems_of_fields(document: Mapping[str, Any]) -> Iterator[str]:
+    """Fields that are unknown, missing, or of another type."""
+    fields = {field.name: field for field in structs.fields(ManifestDocument)}
+    yield from (f"{name!s:.200}: there is no such field" for name in document if name not in fields)
     for name, field in fields.items():
         if name in document:
             try:
-                parsed[name] = decode(document[name], field.type, ValueError, name)
+                decode(document[name], field.type, ValueError, name)
             except ValueError as error:
-                problems.append(str(error))
+                yield str(error)
         elif field.required:
-            problems.append(f"{name}: the field is missing")
-    problems += problems_of_names(document.get("members"), document.get("regions"))
-    problems = problems or [*_contradictions(ManifestDocument(**parsed))]
-    if problems:
-        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
-    return ManifestDocument(**parsed)
+            yield f"{name}: the field is missing"
 
 
 def problems_of_names(members: Any, table: Any = None) -> list[str]:
@@ -172,7 +182,8 @@ def parse_fields(
         ndim, listed = len(parsed.shape), parsed.regions
         rows = None if isinstance(listed, RegionColumns) else _read_table(parsed, table)
         regions = _listed_table(listed, ndim) if rows is None else RegionTable.from_columns(rows, ndim)
-        regions = regions.in_layers()
+        if parsed.version > 1:
+            regions = regions.in_layers()
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:

@@ -290,7 +290,7 @@ class Manifest:
         Existing replicas stay where nothing changes beneath them. With `same_values`, the array still holds
         the same, and the replicas are those in the table.
         """
-        after = replace(self, regions_and_replicas=table.in_layers(), **fields)
+        after = replace(self, regions_and_replicas=table, **fields)
         if not same_values and len(self.replicas):
             from intarsia.manifest.manifest_diff import valid_replicas
 
@@ -327,9 +327,7 @@ class Manifest:
         [('m-1', (0,)), ('m-2', (1,))]
         """
         wider, fresh = self.including(regions, layer)
-        table = self.regions_and_replicas
-        mine = table.layer == layer
-        table = table.select(~mine).concat(table.select(mine).subtract(*holes), fresh)
+        table = self.regions_and_replicas.subtract(*holes, layer=layer).concat(fresh).in_layers()
         return wider.changed(table, same_values=same_values or layer > 0, **fields)
 
     def including(self, regions: Iterable[NewRegion], layer: int = 0) -> tuple[Manifest, RegionTable]:

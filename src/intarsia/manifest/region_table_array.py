@@ -38,11 +38,6 @@ INLINE_IN_TRANSACTIONS = 500
 contains all attributes, and they are parsed whenever anything is opened."""
 
 
-def max_inline_regions(store: Any, usual: int) -> int:
-    """How many regions may be kept in the attributes; more go into a table."""
-    return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
-
-
 def store_table(parent: StorePath, columns: Ints, table: zarr.Array[Any] | None, before: Ints) -> str:
     """Store the columns of a table in a new array, or in the one that holds `before`; returns its name."""
     if table is not None and can_change(table, columns.shape[1]):
