@@ -340,7 +340,7 @@ class Manifest:
         rows = []
         for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
             seen = NONE if view is None else views.setdefault(view, len(views))
-            rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
+            rows.append(Row(positions[member], box, start or (0,) * len(box.start), packing, seen, layer))
         wider = replace(self, members=tuple(names), packings=packings, views=tuple(views))
         return wider, RegionTable.from_rows(rows, self.ndim)
 

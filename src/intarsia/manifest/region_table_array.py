@@ -1,4 +1,4 @@
-"""The table of thousands of regions: an array beside the members. What has not changed stays as it is.
+"""The table of thousands of regions: an array beside the members. An append leaves its earlier chunks as they are.
 
 In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
 a reader could see a mix of old and new rows; there, a changed table is a new array.
