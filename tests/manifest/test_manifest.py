@@ -514,7 +514,7 @@ def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
     array.add_region([(0, 2_000_000)], codecs=[], shards=(10,))
     array[1_234_567] = 7
     reads = []
-    module = importlib.import_module("intarsia.logical.verify")
+    module = importlib.import_module("intarsia.logical.recode")
     original = module.read_request
 
     def counted(logical, request, *more):
@@ -532,7 +532,7 @@ def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
     def fails(*_):
         raise OverflowError("too far")
 
-    monkeypatch.setattr(importlib.import_module("intarsia.logical.verify"), "read_request", fails)
+    monkeypatch.setattr(importlib.import_module("intarsia.logical.recode"), "read_request", fails)
     assert {(problem.kind, problem.what) for problem in intarsia.verify(store, "a")} == {("data", "too far")}
 
 

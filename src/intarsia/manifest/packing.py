@@ -238,13 +238,10 @@ class Packing:
         values = known_type(values, "the type of the values")
         if marks and values.kind != "f":
             raise PackingError(f"missing values become NaN, which {values} cannot hold")
-        put = object.__setattr__
-        put(self, "stored", stored)
-        put(self, "unsigned", unsigned)
-        put(self, "values", values)
-        put(self, "scale", parse_factor(scale, values, "scale"))
-        put(self, "offset", parse_factor(offset, values, "offset"))
-        put(self, "missing", tuple(dict.fromkeys(marks)))
+        scale, offset = parse_factor(scale, values, "scale"), parse_factor(offset, values, "offset")
+        missing = tuple(dict.fromkeys(marks))
+        vars(self).update(stored=stored, missing=missing, unsigned=unsigned, values=values)
+        vars(self).update(scale=scale, offset=offset)
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The table of thousands of regions: an array beside the members. An append leaves its earlier chunks as they are.
+"""The table of thousands of regions: an array beside the members. An append leaves its earlier chunks alone.
 
 In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
 a reader could see a mix of old and new rows; there, a changed table is a new array.
