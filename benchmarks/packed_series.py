@@ -41,9 +41,7 @@ def build(place: Path, files: int, packings: int) -> None:
         for i, number in enumerate(numbers)
     ]
     logical = array._logical
-    logical.commit(
-        logical.manifest.changed(regions=RegionTable.from_rows(rows, 3), members=("m",), packings=found)
-    )
+    logical.commit(logical.manifest.changed(RegionTable.from_rows(rows, 3), members=("m",), packings=found))
     session.commit("all files")
 
 

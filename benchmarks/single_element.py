@@ -33,7 +33,7 @@ def build(store) -> None:
             member[...] = values + i
             one[i * LENGTH : (i + 1) * LENGTH] = values + i
     rows = [Row(i, Box((i,), (i + 1,)), (0,)) for i in range(REGIONS)]
-    logical.commit(logical.manifest.changed(regions=RegionTable.from_rows(rows, 1), members=tuple(names)))
+    logical.commit(logical.manifest.changed(RegionTable.from_rows(rows, 1), members=tuple(names)))
 
 
 class Loop:

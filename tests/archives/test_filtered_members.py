@@ -35,7 +35,7 @@ def as_it_was(repo, attrs):
         document |= {"data_type": "float64", "fill_value": "NaN", "codecs": [*filters, *own]}
         sync(store.set(f"sst/{name}/zarr.json", Buffer.from_bytes(json.dumps(document).encode())))
         plain = replace(manifest.regions, packing=np.full(len(manifest.regions), NONE))
-        logical.commit(manifest.changed(regions=plain))
+        logical.commit(manifest.changed(plain))
         ledger = read_ledger(root)
         ledger.members = {"sst": {"a digest of filters, too": name}}
         write_ledger(ledger, root)

@@ -21,7 +21,7 @@ def planned(shape, selection, mode):
     manifest = Manifest.empty(shape, (1,) * len(shape), "i8")
     row = Row(0, Box.sized(shape), (0,) * len(shape))
     table = RegionTable.from_rows([row], len(shape))
-    manifest = replace(manifest, members=("m",)).changed(regions=table)
+    manifest = replace(manifest, members=("m",)).changed(table)
     found = plan(manifest, parse_selection(shape, selection, mode))
     return found.request, found.parts
 

@@ -60,7 +60,7 @@ def tiles(side, ndim, kinds=3, store=None):
     which = np.random.default_rng(1).integers(0, kinds, len(cells))
     which[:kinds] = range(kinds)
     table = RegionTable.of(which, cells, cells + 1, cells)
-    array._logical.commit(replace(array.manifest, members=tuple(members)).changed(regions=table))
+    array._logical.commit(replace(array.manifest, members=tuple(members)).changed(table))
     return array
 
 

@@ -221,7 +221,7 @@ def test_a_region_is_refused_if_its_packing_or_view_does_not_fit_the_array_or_th
             {"packing": {"stored": "int8"}},
         ),
         (MemberError, "its shape is", {"packing": {"stored": "int16"}}),
-        (ShapeError, "shows 3 axes, but the array has 2", {"view": View.identity(2).expand(0)}),
+        (ShapeError, "input_rank: 3, but shape has 2 axes", {"view": View.identity(2).expand(0)}),
         (ShapeError, "axis 0 is new", {"view": View.identity(1).expand(0)}),
         (ShapeError, "where no member can be", {"view": turned.flip(0, length=2)}),
         (ShapeError, "view={'axes': 3}: .*unknown field axes", {"view": {"axes": 3}}),

@@ -57,7 +57,7 @@ def begun(rows):
     manifest = replace(logical.manifest, regions_and_replicas=RegionTable.from_rows([], 1))
     new, length = more(manifest, 0, rows)
     manifest, table = manifest.including(new)
-    logical.commit(manifest.changed(regions=table.merge_neighbours(0), shape=(length,)))
+    logical.commit(manifest.changed(table.merge_neighbours(0), shape=(length,)))
     return session, length
 
 
@@ -70,7 +70,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
         new, total = more(whole, length, rows)
         whole, table = whole.including(new)
         merged = whole.regions.concat(table).merge_neighbours(0)
-        whole = whole.changed(regions=merged, shape=(total,))
+        whole = whole.changed(merged, shape=(total,))
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         name = logical.group.attrs["intarsia"]["regions"]
         if not logical.extend(0, (total,), new):

@@ -42,7 +42,7 @@ def manifest_with(
     listed = NO_PACKINGS.with_(packings)[0]
     empty = Manifest.empty(shape, chunk, data_type)
     wider = replace(empty, members=("m-1", "m-2"), packings=listed, views=tuple(views))
-    return wider.changed(regions=table)
+    return wider.changed(table)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_large_table_holds_regions_and_packings(monkeypatch):
     table = RegionTable.from_rows(rows, 3)
     empty = Manifest.empty((count, 5, 5), (1, 5, 5), "f8")
     wider = replace(empty, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0])
-    manifest = wider.changed(regions=table)
+    manifest = wider.changed(table)
     store = memory()
     logical = LogicalArrayHandle(
         zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8")

@@ -31,7 +31,7 @@ def array_of(store, tiles):
     array.add_region([(0, tiles)], codecs=[], chunks=(1000,), data=np.arange(tiles))
     columns = np.arange(tiles)[:, None]
     table = RegionTable.of(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
-    array._logical.commit(array.manifest.changed(regions=table))
+    array._logical.commit(array.manifest.changed(table))
     return array
 
 
@@ -99,7 +99,7 @@ BRICKS = {
     "a shape beyond computing": lambda a: a.resize((10**30,)),
     "a shape of fractions": lambda a: a.resize((4.7,)),
     "a manifest of the caller's own": lambda a: a._logical.commit(
-        replace(a.manifest, members=("m 1",)).changed(regions=a.manifest.regions)
+        replace(a.manifest, members=("m 1",)).changed(a.manifest.regions)
     ),
 }
 
@@ -514,7 +514,7 @@ def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
     array.add_region([(0, 2_000_000)], codecs=[], shards=(10,))
     array[1_234_567] = 7
     reads = []
-    module = importlib.import_module("intarsia.logical.verify")
+    module = importlib.import_module("intarsia.logical.recode")
     original = module.read_request
 
     def counted(logical, request, *more):
@@ -532,7 +532,7 @@ def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
     def fails(*_):
         raise OverflowError("too far")
 
-    monkeypatch.setattr(importlib.import_module("intarsia.logical.verify"), "read_request", fails)
+    monkeypatch.setattr(importlib.import_module("intarsia.logical.recode"), "read_request", fails)
     assert {(problem.kind, problem.what) for problem in intarsia.verify(store, "a")} == {("data", "too far")}
 
 

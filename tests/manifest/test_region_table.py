@@ -48,15 +48,15 @@ def test_a_change_leaves_out_what_no_region_refers_to():
     views = (View.identity(1).flip(0, 40), View.identity(1).flip(0, 50))
     table = RegionTable.from_rows([row._replace(layer=0) for row in ROWS], 1)
     empty = Manifest.empty((100,), (10,), "f8")
-    manifest = replace(empty, members=("a", "b"), packings=packings, views=views).changed(regions=table)
+    manifest = replace(empty, members=("a", "b"), packings=packings, views=views).changed(table)
     assert (manifest.version, manifest.members, manifest.views) == (2, ("a", "b"), views)
-    kept = manifest.changed(regions=manifest.regions.select(np.array([0])))
+    kept = manifest.changed(manifest.regions.select(np.array([0])))
     assert list(kept.packings) == [Packing("int16", scale=0.5)]
     assert kept.views == views[:1]
     assert kept.regions.row(0) == Row(0, Box((0,), (4,)), (0,), packing=0, view=0)
-    middle = manifest.changed(regions=manifest.regions.select(np.array([1])))
+    middle = manifest.changed(manifest.regions.select(np.array([1])))
     assert (len(middle.packings), middle.views, middle.regions.row(0).view) == (0, views[1:], 0)
-    assert manifest.changed(regions=RegionTable.from_rows([], 1)).version == 1
+    assert manifest.changed(RegionTable.from_rows([], 1)).version == 1
 
 
 @st.composite
@@ -80,7 +80,7 @@ def arranged(draw):
     member = np.arange(np.prod(length)).reshape([length[order.index(i)] for i in range(ndim)])
     table = RegionTable.from_rows([Row(0, box, member_start, view=0)], ndim)
     empty = Manifest.empty(shape, chunk, "i8")
-    manifest = replace(empty, members=("m",), views=(view,)).changed(regions=table)
+    manifest = replace(empty, members=("m",), views=(view,)).changed(table)
     manifest.check()
     return member, manifest
 
@@ -99,7 +99,7 @@ def test_cropping_a_region_with_a_view_keeps_what_it_shows(drawn, data):
         sorted(data.draw(st.tuples(st.integers(a, b - 1), st.integers(a, b - 1)))) for a, b in row.box.bounds
     ]
     hole = Box(tuple(a for a, _ in corners), tuple(b + 1 for _, b in corners))
-    left = manifest.changed(regions=manifest.regions.subtract(hole))
+    left = manifest.changed(manifest.regions.subtract(hole))
     left.check()
     for cropped in [*(left.regions.row(i) for i in range(len(left.regions))), row.crop(hole)]:
         where = manifest.elements(cropped.box).seen_from(whole.start)

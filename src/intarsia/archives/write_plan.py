@@ -166,7 +166,7 @@ class PlanWriter:
             table = table.subtract(*(array.box(cell, part).in_units(array.lattice) for part, cell in holes))
         manifest, fresh = manifest.including(new)
         table = table.concat(fresh).merge_neighbours(axis)
-        logical.commit(manifest.changed(regions=table, shape=array.shape))
+        logical.commit(manifest.changed(table, shape=array.shape))
 
     def _open(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array to write to; without regions if it is new, and then nothing of it is stored yet."""

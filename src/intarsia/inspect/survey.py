@@ -360,7 +360,7 @@ def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str 
 def region_blocks(group: zarr.Group, manifest: Manifest, rows: Sequence[Row], more: int) -> list[str | Table]:
     """A table of some regions, whose members alone are looked at, and a line about those it leaves out."""
     table = RegionTable.from_rows(rows, manifest.ndim)
-    seen = _survey(group, manifest.changed(regions=table, replicas=table.select(slice(0))), MAX_REQUESTS)
+    seen = _survey(group, manifest.changed(table, same_values=True), MAX_REQUESTS)
     return [
         Table.of([seen.row(i) for i in range(len(rows))], REGION_COLUMNS),
         *([] if seen.stored is not None else [UNMEASURED]),

@@ -6,7 +6,6 @@ header; nothing is decoded.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +146,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
             names.append(name)
         for axis in reversed(range(array.ndim)):
             table = table.merge_neighbours(axis)
-        logical.commit(replace(logical.manifest, members=tuple(names)).changed(regions=table))
+        logical.commit(logical.manifest.changed(table, members=tuple(names)))
     return result
 
 

@@ -207,7 +207,7 @@ class AppendPlan:
         reservation.in_member(piece, self._options_for(row))
         stop = before.regions.stop.copy()
         stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
-        reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
+        reservation.manifest = before.changed(replace(before.regions, stop=stop), shape=grown.shape)
         return reservation
 
     def reserve(self, *, ready: str | None = None, packing: Packing | None = None) -> Reservation:

@@ -106,9 +106,7 @@ def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> Vi
         parsed = view if view is None or isinstance(view, View) else View.from_json(view)
     except ShapeError as error:
         raise ShapeError(f"view={view!r:.200}: {error}") from None
-    if parsed is not None and parsed.ndim != manifest.ndim and not parsed.is_identity:
-        raise ShapeError(f"the view {parsed} shows {parsed.ndim} axes, but the array has {manifest.ndim}")
-    return None if parsed is None or parsed.is_identity else parsed
+    return None if parsed == View.identity(manifest.ndim) else parsed
 
 
 def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
@@ -170,7 +168,7 @@ def consolidate(logical: LogicalArrayHandle) -> int:
 
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
-    manifest, table = logical.manifest, logical.manifest.regions_and_replicas
+    manifest, table = logical.manifest, logical.manifest.regions_and_replicas.merge_neighbours(axis)
     joined = replace(table, stop=table.stop.copy())
     left = np.ones(len(table), dtype=bool)
     for run in table.runs(axis):
@@ -184,9 +182,8 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
                 left[i] = False
             else:
                 first = i
-    if not left.all():
-        ours, others = (joined.select(left & layer) for layer in (table.layer == 0, table.layer != 0))
-        logical.commit(manifest.changed(regions=ours, replicas=others))
+    if np.count_nonzero(left) < len(manifest.regions_and_replicas):
+        logical.commit(manifest.changed(joined.select(left).in_layers(), same_values=True))
 
 
 def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:
@@ -205,16 +202,12 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:
     chunks = there.in_units(size)
     if chunks.intersect(manifest.in_member(base).in_units(size)) is not None:
         return False  # the elements of both would be in one chunk
-    if moved == row:
-        return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     return not manifest.is_shown(chunks.in_elements(size), besides=base)
 
 
 def _copy_over(logical: LogicalArrayHandle, row: Row, moved: Row) -> None:
     """Put the chunks of a region into the member that it is moved to."""
-    if moved == row:
-        return
     manifest = logical.manifest
     source, target = (logical.members[manifest.members[each.member]] for each in (row, moved))
     here, there = manifest.in_member(row), manifest.in_member(moved)

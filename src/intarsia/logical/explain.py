@@ -224,16 +224,14 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
 
 def _cost(batches: Iterable[Batch]) -> Cost:
     """The cost of fetching these batches."""
-    requests, nbytes = 0, 0
-    sizes_are_known = True
-    for batch in batches:
-        fetcher = batch[0][0].fetcher
-        assert fetcher is not None
-        cost = fetcher.cost([work.spans(positions) for work, positions in batch])
-        requests += cost.requests
-        nbytes += cost.nbytes or 0
-        sizes_are_known &= cost.nbytes is not None
-    return Cost(requests, nbytes if sizes_are_known else None)
+    costs = [
+        work.fetcher.cost([each.spans(positions) for each, positions in batch])
+        for batch in batches
+        if (work := batch[0][0]).fetcher is not None
+    ]
+    sizes = [cost.nbytes for cost in costs]
+    known = None if None in sizes else sum(size for size in sizes if size is not None)
+    return Cost(sum(cost.requests for cost in costs), known)
 
 
 def _explain_part(

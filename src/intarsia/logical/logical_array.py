@@ -34,12 +34,8 @@ if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
 
 
-ELSEWHERE = {
-    "metadata": "array.manifest, or array.regions[i].member.metadata",
-    "shards": "array.regions[i].member.shards",
-    **dict.fromkeys(("codecs", "compressors", "filters", "serializer"), "array.regions[i].codecs"),
-}
-"""Where to find what a Zarr array has, and a logical array has for each region."""
+OF_EACH_REGION = ("codecs", "compressors", "filters", "metadata", "serializer", "shards")
+"""What a Zarr array has, and a logical array has for each region."""
 
 
 class LogicalArray(Accessors, StoredArray):
@@ -149,10 +145,11 @@ class LogicalArray(Accessors, StoredArray):
     if not TYPE_CHECKING:  # otherwise a type checker would accept any name as an attribute
 
         def __getattr__(self, name: str) -> Any:
-            if name not in ELSEWHERE:
+            if name not in OF_EACH_REGION:
                 return super().__getattr__(name)
             raise AttributeError(
-                f"a logical array has no {name!r}: each region has its own.\n  Use {ELSEWHERE[name]}"
+                f"a logical array has no {name!r}: each region has its own.\n"
+                "  Use array.regions[i].codecs, or array.regions[i].member.metadata"
             )
 
     # Writing

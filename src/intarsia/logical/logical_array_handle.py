@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import icechunk
 import zarr
 
 from intarsia._compat import sync
@@ -175,7 +176,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         array or the new one. Anything that a reader would refuse is refused here. `more` are attributes to
         set in the same write.
         """
-        from intarsia.manifest.region_table_array import max_inline_regions, store_table
+        from intarsia.manifest.region_table_array import INLINE_IN_TRANSACTIONS, store_table
 
         manifest.check()
         with self._turn:
@@ -184,7 +185,9 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             old = attributes.get(MANIFEST_KEY)
             old_table = old.get("regions") if isinstance(old, dict) else None
             table_name = None
-            if len(manifest.regions_and_replicas) > max_inline_regions(self.group.store, INLINE_REGIONS):
+            is_in_transaction = isinstance(self.group.store, icechunk.IcechunkStore)
+            most_inline = min(INLINE_REGIONS, INLINE_IN_TRANSACTIONS) if is_in_transaction else INLINE_REGIONS
+            if len(manifest.regions_and_replicas) > most_inline:
                 table = self._open_table(self.group, old, "r+")
                 # Replicas come after regions here, but anywhere in the stored table: then all are written.
                 as_stored = table is not None and not len(now.replicas)

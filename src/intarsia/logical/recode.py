@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
 """Codecs that return their input, bit by bit."""
 
-AUTHORITY = LogicalConfig(layer=0)
-"""Values are copied from layer 0, which says what they are."""
-
 TASK_BYTES = 16 << 20
 """A task on a cluster copies whole chunks of about this size: many tasks for the workers to share."""
 
@@ -225,12 +222,16 @@ class _Copy:
 
     def into(self, logical: LogicalArrayHandle, target: PreparedMember, task: list[DataPiece]) -> None:
         for piece in task:
-            request = parse_selection(logical.manifest.shape, piece.source.slices, "basic")
-            values = read_request(logical, request, AUTHORITY)
-            stored = piece.stored(values)
+            stored = piece.stored(read_box(logical, piece.source))
             write_box(target, piece.target, stored)
             if self.exact:
                 _check_copy(target, piece, stored)
+
+
+def read_box(logical: LogicalArrayHandle, box: Box, layer: int = 0) -> Values:
+    """The values of a box of elements in one layer; layer 0 says what they are."""
+    request = parse_selection(logical.manifest.shape, box.slices, "basic")
+    return read_request(logical, request, LogicalConfig(layer=layer))
 
 
 def _check_copy(target: PreparedMember, piece: DataPiece, stored: Values) -> None:

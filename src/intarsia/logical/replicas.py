@@ -24,7 +24,7 @@ from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, chunk_grid, parse_shape, tile_in_blocks
 from intarsia.manifest.document import POLICY_KEY
-from intarsia.manifest.region_table import MAX_LAYERS, RegionTable
+from intarsia.manifest.region_table import MAX_LAYERS, RegionTable, Row
 from intarsia.manifest.typed_json import decode
 from intarsia.progress import Progress, silent
 
@@ -119,10 +119,9 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
 
     def also(self, elements: Box) -> ReplicaPolicy:
         """The same with one more box."""
-        parts = [elements]
-        for box in self.boxes:  # which stay whole, since chunks of the replica do not reach beyond a box
-            parts = [left for part in parts for left in part.subtract(box)]
-        return self.with_boxes([*self.boxes, *parts])
+        # Those it has stay whole, since chunks of the replica do not reach beyond a box.
+        held = RegionTable.from_rows([Row(0, box, box.start) for box in self.boxes], len(elements.start))
+        return self.with_boxes([*self.boxes, *held.free(elements)])
 
 
 def parse_policy[P: EncodingPolicy](
@@ -178,6 +177,10 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         """The attribute that holds it."""
         return {POLICY_KEY: self.to_json()}
 
+    def layers(self, manifest: Manifest) -> set[int]:
+        """The layers that there are or should be."""
+        return {*manifest.layers, *(one.layer for one in self.replicas)}
+
     def with_replica(self, replica: ReplicaPolicy) -> Policy:
         """The same with the policy of one layer replaced; an empty one is left out."""
         others = [one for one in self.replicas if one.layer != replica.layer]
@@ -210,7 +213,7 @@ def plan_replica(
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
         return structs.replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
-    if fresh.layer in {*manifest.layers, *(one.layer for one in policy.replicas)}:
+    if fresh.layer in policy.layers(manifest):
         raise BoundsError(
             f"layer {fresh.layer}: it already holds a replica with another encoding.\n"
             "  Leave it out to use a free one"
@@ -227,18 +230,14 @@ def _replica_policy(
     fresh = parse_policy(ReplicaPolicy, fields, "replica", manifest.data_type, layer=0, bounds=())
     fresh = fresh.with_boxes([grows])
     fresh.check(manifest, "replica")
-    alike = next(
-        (one for one in policy.replicas if one.encoding == fresh.encoding and layer in (None, one.layer)),
-        None,
-    )
+    same = (one for one in policy.replicas if one.encoding == fresh.encoding and layer in (None, one.layer))
+    alike, used = next(same, None), policy.layers(manifest)
     if layer is None:
-        used = {*manifest.layers, *(one.layer for one in policy.replicas)}
-        free = next((number for number in range(1, MAX_LAYERS) if number not in used), None)
-        layer = free if alike is None else alike.layer
-        if layer is None:
-            raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
+        layer = alike.layer if alike else next(n for n in range(1, MAX_LAYERS + 1) if n not in used)
     if not isinstance(layer, int) or not 0 < layer < MAX_LAYERS:
-        raise BoundsError(f"layer {layer!r}: layers are numbered from 1 to {MAX_LAYERS - 1}")
+        raise BoundsError(
+            f"layer {layer!r}: layers are numbered from 1 to {MAX_LAYERS - 1}, and there are {len(used)}"
+        )
     return structs.replace(fresh, layer=layer), alike
 
 
@@ -268,10 +267,10 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     """Cut a box out of one replica or all of them, and out of what they should hold."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
-    layers = {*manifest.layers[1:], *(one.layer for one in policy.replicas)}
-    if not layers or (layer is not None and layer not in layers):
+    layers = policy.layers(manifest)
+    if layers == {0} or layer == 0 or layer not in {None, *layers}:
         which = "no replicas" if layer is None else f"no replica in layer {layer}"
-        raise BoundsError(f"the array has {which}; its layers are {sorted({0, *layers})}")
+        raise BoundsError(f"the array has {which}; its layers are {sorted(layers)}")
     box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
     elements = extend_with_array(manifest.elements(box), manifest.shape)
     for one in policy.replicas:

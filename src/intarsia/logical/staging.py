@@ -86,8 +86,8 @@ class DataPiece:
     source: Box
     """Which elements of the data."""
 
-    target: Box
-    """Where in the member, in elements; of the same shape, apart from the view."""
+    place: Box
+    """Where in the member, or in the view of it, in elements; of the same shape."""
 
     packing: Packing | None = None
     """How the values become the member's numbers."""
@@ -98,15 +98,18 @@ class DataPiece:
     @classmethod
     def of(cls, manifest: Manifest, row: Row, source: Box) -> DataPiece:
         """Elements that a region backs, and where they are in its member."""
-        target, packing = manifest.to_member(row, source), manifest.packing_of(row)
-        return cls(manifest.members[row.member], source, target, packing, manifest.view_of(row))
+        place, packing = source.shifted(manifest.member_shift(row)), manifest.packing_of(row)
+        return cls(manifest.members[row.member], source, place, packing, manifest.view_of(row))
+
+    @property
+    def target(self) -> Box:
+        """Where in the member, in elements."""
+        return self.place if self.view is None else self.view.member_box(self.place)
 
     def select(self, source: Box) -> DataPiece:
         """The part of the piece for a box of the data."""
-        origin = self.target if self.view is None else self.view.places(self.target)
-        places = source.seen_from(self.source.start).shifted(origin.start)
-        target = places if self.view is None else self.view.member_box(places)
-        return replace(self, source=source, target=target)
+        place = source.seen_from(self.source.start).shifted(self.place.start)
+        return replace(self, source=source, place=place)
 
     def grid(self, chunk: Sequence[int]) -> list[tuple[int, int]]:
         """The grid of a member's chunks on every axis of the data: the piece's offset within its first chunk,
@@ -115,11 +118,8 @@ class DataPiece:
         >>> DataPiece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
         [(2, 5)]
         """
-        if self.view is None:
-            return list(zip(self.target.start, chunk, strict=True))
-        starts = self.view.places(self.target).start
-        axes = zip(starts, self.view.grid(chunk), strict=True)
-        return [(start - border, size) for start, (size, border) in axes]
+        grid = [(size, 0) for size in chunk] if self.view is None else self.view.grid(chunk)
+        return [(start - border, size) for start, (size, border) in zip(self.place.start, grid, strict=True)]
 
     def stored(self, values: Values) -> Values:
         """The values of the piece, or the one value, as the member stores them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +14,7 @@ from zarr.errors import ContainsArrayError
 from intarsia._compat import is_regular
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import one_line
-from intarsia.engine.config import LogicalConfig
 from intarsia.engine.prepared_member import AnyArray, member_problem, object_shape
-from intarsia.engine.read import read_request
-from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     IntarsiaError,
     ManifestError,
@@ -27,7 +25,7 @@ from intarsia.errors import (
 from intarsia.logical.hierarchy import not_logical, open_group, why_missing
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.recode import first_difference
+from intarsia.logical.recode import first_difference, read_box
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import Values
@@ -157,7 +155,7 @@ def _data_problems(
         for i, box in enumerate(boxes if region.name not in refused else ()):
             part(i, len(boxes))
             try:
-                values = _values(logical, box, region.layer)
+                values = read_box(logical, box, region.layer)
             except NotAuthorizedError as error:  # nor can this member's other files be read
                 if not refused:
                     yield access_problem(error.prefix)
@@ -174,15 +172,10 @@ def _data_problems(
         part(1, 1)
 
 
-def _values(logical: LogicalArrayHandle, box: Box, layer: int) -> Values:
-    request = parse_selection(logical.manifest.shape, box.slices, "basic")
-    return read_request(logical, request, LogicalConfig(layer=layer))
-
-
 def _difference(logical: LogicalArrayHandle, region: Region, box: Box, values: Values) -> str | None:
     """What is wrong with values of a replica that are not those of layer 0."""
     try:
-        expected = _values(logical, box, 0)
+        expected = read_box(logical, box)
     except Exception:
         return None  # that is reported with the data of layer 0
     at = first_difference(expected, values)
@@ -202,8 +195,7 @@ def _boxes_by_chunk(
     """The region chunk by chunk, in elements of the logical array; only those of stored objects, if given."""
     inside, unit = Box.of(region.member_bounds), object_shape(member)
     for index in inside.in_units(unit).indices() if stored is None else stored:
-        corner = tuple(i * n for i, n in zip(index, unit, strict=True))
-        shared = Box.sized(unit, corner).intersect(inside)
+        shared = Box.sized(unit, tuple(map(mul, index, unit))).intersect(inside)
         if shared is not None:
             for block in tile_in_blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
                 yield region.shown_from(block)

@@ -182,8 +182,8 @@ def parse_fields(
         ndim, listed = len(parsed.shape), parsed.regions
         rows = None if isinstance(listed, RegionColumns) else _read_table(parsed, table)
         regions = _listed_table(listed, ndim) if rows is None else RegionTable.from_columns(rows, ndim)
-        if regions.layer.any():
-            regions = regions.select(np.argsort(regions.layer != 0, kind="stable"))  # replicas come last
+        if parsed.version > 1:
+            regions = regions.in_layers()
     packings, views = NO_PACKINGS, []
     if parsed.packings is not UNSET:
         try:
@@ -198,8 +198,6 @@ def parse_fields(
             views.append(View.from_json(view))
         except ShapeError as error:
             problems.append(f"views[{i}]: {error}")
-            if len(problems) >= MAX_SHOWN_PROBLEMS:
-                break
     try:
         named = parsed.data_type
         data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)

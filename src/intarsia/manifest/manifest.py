@@ -284,34 +284,28 @@ class Manifest:
         rows = self.regions if table is None else table
         return rows.member_start * np.array(self.chunk_shape, dtype=np.int64)
 
-    def changed(
-        self,
-        *,
-        regions: RegionTable,
-        replicas: RegionTable | None = None,
-        **fields: Any,
-    ) -> Manifest:
-        """The next generation, with these regions; anything that no region refers to is left out.
+    def changed(self, table: RegionTable, *, same_values: bool = False, **fields: Any) -> Manifest:
+        """The next generation, with these regions; anything that none refers to is left out.
 
-        Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
-        values, says which replicas remain.
+        Existing replicas stay where nothing changes beneath them. With `same_values`, the array still holds
+        the same, and the replicas are those in the table.
         """
-        if replicas is None and len(self.replicas):
+        after = replace(self, regions_and_replicas=table, **fields)
+        if not same_values and len(self.replicas):
             from intarsia.manifest.manifest_diff import valid_replicas
 
-            replicas = valid_replicas(self, replace(self, regions_and_replicas=regions, **fields))
-        table = regions.concat(replicas) if replicas else regions
+            after = replace(after, regions_and_replicas=after.regions.concat(valid_replicas(self, after)))
+        table = after.regions_and_replicas
         members, member = _renumbered(table.member)
         packings, packing = _renumbered(table.packing)
         views, view = _renumbered(table.view)
         return replace(
-            self,
+            after,
             generation=self.generation + 1,
-            members=tuple([self.members[i] for i in members.tolist()]),
-            packings=self.packings.select(packings),
-            views=tuple([self.views[i] for i in views.tolist()]),
+            members=tuple([after.members[i] for i in members.tolist()]),
+            packings=after.packings.select(packings),
+            views=tuple([after.views[i] for i in views.tolist()]),
             regions_and_replicas=replace(table, member=member, packing=packing, view=view),
-            **fields,
         )
 
     def replace_boxes(
@@ -333,14 +327,8 @@ class Manifest:
         [('m-1', (0,)), ('m-2', (1,))]
         """
         wider, fresh = self.including(regions, layer)
-        table, replicas = self.regions, self.replicas if same_values else None
-        if layer:
-            others = self.regions_and_replicas.select(slice(len(self.regions), None))
-            mine = others.select(others.layer == layer).subtract(*holes)
-            replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
-        else:
-            table = table.subtract(*holes).concat(fresh)
-        return wider.changed(regions=table, replicas=replicas, **fields)
+        table = self.regions_and_replicas.subtract(*holes, layer=layer).concat(fresh).in_layers()
+        return wider.changed(table, same_values=same_values or layer > 0, **fields)
 
     def including(self, regions: Iterable[NewRegion], layer: int = 0) -> tuple[Manifest, RegionTable]:
         """This manifest with the members, packings and views of new regions; these as rows of its table."""
@@ -352,7 +340,7 @@ class Manifest:
         rows = []
         for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
             seen = NONE if view is None else views.setdefault(view, len(views))
-            rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
+            rows.append(Row(positions[member], box, start or (0,) * len(box.start), packing, seen, layer))
         wider = replace(self, members=tuple(names), packings=packings, views=tuple(views))
         return wider, RegionTable.from_rows(rows, self.ndim)
 
@@ -376,7 +364,7 @@ class Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
         no replica is there."""
         left = self.replicas.subtract(*boxes)
-        return self if left is self.replicas else self.changed(regions=self.regions, replicas=left)
+        return self if left is self.replicas else self.changed(self.regions.concat(left), same_values=True)
 
     def without_regions(self) -> Manifest:
         """The same array without regions, of the same generation."""
@@ -393,9 +381,7 @@ class Manifest:
             return self
         table = self.regions_and_replicas.select(self.regions_and_replicas.layer == layer)
         table = replace(table, layer=np.zeros_like(table.layer))
-        return replace(
-            self.changed(regions=table, replicas=self.regions.select(slice(0))), generation=self.generation
-        )
+        return replace(self.changed(table, same_values=True), generation=self.generation)
 
     def check(self) -> None:
         """Raise any error that a reader of this manifest would raise, if its other fields are those of one

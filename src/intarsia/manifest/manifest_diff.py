@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import mul
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -88,8 +89,7 @@ def region_part_in_chunk(
     >>> region_part_in_chunk(manifest, row, (0,), (4,)), region_part_in_chunk(manifest, row, (1,), (4,))
     (Box(start=(3,), stop=(7,)), Box(start=(7,), stop=(9,)))
     """
-    corner = tuple(i * n for i, n in zip(index, size, strict=True))
-    chunk = manifest.from_member(row, Box.sized(size, corner))
+    chunk = manifest.from_member(row, Box.sized(size, tuple(map(mul, index, size))))
     return chunk.intersect(manifest.elements(row.box))
 
 

@@ -136,19 +136,13 @@ def numbers_equal_to_missing(mark: Any, numbers: np.dtype[Any], values: np.dtype
     with np.errstate(all="ignore"):
         wanted = wide.type(mark)
         value = values.type(wanted)
-        if wide.type(value) != wanted:
-            return []
-        for candidate in (mark, value):
-            if numbers.kind == "f":
-                number: Number = numbers.type(candidate)
-            elif np.isfinite(candidate):
-                limits = np.iinfo(numbers)
-                number = numbers.type(min(max(int(candidate), limits.min), limits.max))
-            else:
-                continue
-            if values.type(number) == value:
-                return [number]
-    return []
+        candidates = [mark, value] if wide.type(value) == wanted else []
+        if numbers.kind != "f":
+            limits = np.iinfo(numbers)
+            finite = (int(candidate) for candidate in candidates if np.isfinite(candidate))
+            candidates = [min(max(integer, limits.min), limits.max) for integer in finite]
+        found = [number for number in map(numbers.type, candidates) if values.type(number) == value]
+    return found[:1]
 
 
 def bits_of(factor: Number | None) -> int:
@@ -244,13 +238,10 @@ class Packing:
         values = known_type(values, "the type of the values")
         if marks and values.kind != "f":
             raise PackingError(f"missing values become NaN, which {values} cannot hold")
-        put = object.__setattr__
-        put(self, "stored", stored)
-        put(self, "unsigned", unsigned)
-        put(self, "values", values)
-        put(self, "scale", parse_factor(scale, values, "scale"))
-        put(self, "offset", parse_factor(offset, values, "offset"))
-        put(self, "missing", tuple(dict.fromkeys(marks)))
+        scale, offset = parse_factor(scale, values, "scale"), parse_factor(offset, values, "offset")
+        missing = tuple(dict.fromkeys(marks))
+        vars(self).update(stored=stored, missing=missing, unsigned=unsigned, values=values)
+        vars(self).update(scale=scale, offset=offset)
 
     @property
     def attributes(self) -> dict[str, Any]:

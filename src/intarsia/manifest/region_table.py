@@ -193,6 +193,10 @@ class RegionTable(LazyColumns):
         """The table with some of the rows."""
         return RegionTable(*[getattr(self, column.name)[rows] for column in fields(self)])
 
+    def in_layers(self) -> RegionTable:
+        """The table with replicas after the regions of layer 0."""
+        return self.select(np.argsort(self.layer != 0, kind="stable")) if self.layer.any() else self
+
     def concat(self, other: RegionTable) -> RegionTable:
         """The rows of this table, followed by those of another."""
         names = [column.name for column in fields(self)]
@@ -353,9 +357,11 @@ class RegionTable(LazyColumns):
                 pieces.append(part._replace(box=part.box.with_axis(axis, place, place + len(run))))
         return moved.concat(RegionTable.from_rows(pieces, self.ndim)) if pieces else moved
 
-    def subtract(self, *boxes: Box) -> RegionTable:
-        """The table with boxes cut out of every region."""
+    def subtract(self, *boxes: Box, layer: int | None = None) -> RegionTable:
+        """The table with boxes cut out of every region, or of those of one layer."""
         touched = np.unique(np.concatenate([np.empty(0, np.int64), *map(self.touching, boxes)]))
+        if layer is not None:
+            touched = touched[self.layer[touched] == layer]
         if not touched.size:
             return self
         holes = RegionTable.from_rows([Row(0, box, box.start) for box in boxes], self.ndim)

@@ -1,4 +1,4 @@
-"""The table of thousands of regions: an array beside the members. What has not changed stays as it is.
+"""The table of thousands of regions: an array beside the members. An append leaves its earlier chunks alone.
 
 In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
 a reader could see a mix of old and new rows; there, a changed table is a new array.
@@ -38,11 +38,6 @@ INLINE_IN_TRANSACTIONS = 500
 contains all attributes, and they are parsed whenever anything is opened."""
 
 
-def max_inline_regions(store: Any, usual: int) -> int:
-    """How many regions may be kept in the attributes; more go into a table."""
-    return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
-
-
 def store_table(parent: StorePath, columns: Ints, table: zarr.Array[Any] | None, before: Ints) -> str:
     """Store the columns of a table in a new array, or in the one that holds `before`; returns its name."""
     if table is not None and can_change(table, columns.shape[1]):
@@ -71,18 +66,12 @@ def can_change(table: zarr.Array[Any], width: int) -> bool:
 
 
 def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
-    """Make a table that holds `before` hold these columns; chunks without a difference stay."""
-    if len(columns) != len(before):
-        table.resize(columns.shape)
-    both, chunk = min(len(before), len(columns)), table.chunks[0]
-    differs = np.concatenate(
-        [(before[:both] != columns[:both]).any(axis=1), np.ones(len(columns) - both, dtype=bool)]
-    )
-    chunks = np.unique(np.flatnonzero(differs) // chunk)
-    for run in np.split(chunks, np.flatnonzero(np.diff(chunks) > 1) + 1):
-        if run.size:
-            rows = slice(int(run[0]) * chunk, (int(run[-1]) + 1) * chunk)
-            table[rows] = columns[rows]
+    """Make a table that holds `before` hold these columns; chunks before the first difference stay."""
+    both = min(len(before), len(columns))
+    differs = np.append((before[:both] != columns[:both]).any(axis=1), [True])
+    first = int(np.argmax(differs)) // table.chunks[0] * table.chunks[0]
+    table.resize(columns.shape)
+    table[first:] = columns[first:]
 
 
 FACTORS = 3
@@ -123,7 +112,7 @@ def extend_table(
     if not packed and (len(packings) or views):
         return None  # the table lacks the columns for them
     regions = last.concat(fresh).merge_neighbours(axis)
-    part.changed(regions=regions, shape=shape).check()
+    part.changed(regions, shape=shape).check()
     factors = packings.rows[len(numbers) :]
     packing_count = len(stored_packings) + len(factors)
     numbers = np.concatenate([numbers, np.arange(len(stored_packings), packing_count), [NONE]])

@@ -11,7 +11,7 @@ regardless of the sizes of the chunks and of the last one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -103,15 +103,10 @@ class View:
     def identity(cls, ndim: int) -> View:
         """The member as it is.
 
-        >>> View.identity(2).is_identity
-        True
+        >>> View.identity(2).seen(np.array([[1, 2]])).tolist()
+        [[1, 2]]
         """
         return cls(ndim, tuple(MemberAxis(i) for i in range(ndim)))
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the view shows the member as it is."""
-        return self == View.identity(self.ndim)
 
     @property
     def new_axes(self) -> tuple[int, ...]:
@@ -138,13 +133,8 @@ class View:
         >>> View.identity(1).flip(0, length=5).member_box(Box((0,), (2,)))
         Box(start=(3,), stop=(5,))
         """
-        self._check(axis)
-        return View(
-            self.ndim,
-            tuple(
-                MemberAxis(a.source, a.offset + a.stride * (length - 1), -a.stride) if a.source == axis else a
-                for a in self.axes
-            ),
+        return self._changed(
+            axis, lambda a: MemberAxis(a.source, a.offset + a.stride * (length - 1), -a.stride)
         )
 
     def expand(self, axis: int) -> View:
@@ -163,16 +153,14 @@ class View:
         >>> View.identity(2).drop(0).seen(np.empty((1, 4))).shape
         (4,)
         """
-        self._check(axis)
-        kept = View(
-            self.ndim,
-            tuple(MemberAxis(None, a.offset + a.stride * at) if a.source == axis else a for a in self.axes),
-        )
+        kept = self._changed(axis, lambda a: MemberAxis(None, a.offset + a.stride * at))
         return kept._renumbered(self.ndim - 1, {i: i - (i > axis) for i in range(self.ndim)})
 
-    def _check(self, axis: int) -> None:
+    def _changed(self, axis: int, change: Callable[[MemberAxis], MemberAxis]) -> View:
+        """The view with a change of the member's axis behind one of its own, if there is one."""
         if not 0 <= axis < self.ndim:
             raise ShapeError(f"there is no axis {axis} among {self.ndim}")
+        return View(self.ndim, tuple(change(a) if a.source == axis else a for a in self.axes))
 
     def _renumbered(self, ndim: int, now: Mapping[int, int]) -> View:
         axes = (a if a.source is None else a._replace(source=now[a.source]) for a in self.axes)

@@ -214,7 +214,7 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalArrayHandle
         return
     # Even if only values differ: a new generation conflicts with others who change the layout meanwhile.
     logical = LogicalArrayHandle(open_group(tx.store, path, "r+"), restored if now is None else now)
-    logical.commit(restored.changed(regions=restored.regions))
+    logical.commit(restored.changed(restored.regions_and_replicas, same_values=True))
 
 
 def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int]:

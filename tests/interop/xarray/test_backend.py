@@ -153,7 +153,7 @@ def many_regions(count):
     column = np.stack([starts, np.zeros_like(starts)], axis=1)
     regions = type(table).of(starts, column, column + [1, 1], np.zeros_like(column))
     logical = array._logical
-    logical.commit(replace(array.manifest, members=names).changed(regions=regions, shape=(2 * count, 4)))
+    logical.commit(replace(array.manifest, members=names).changed(regions, shape=(2 * count, 4)))
     return store
 
 
