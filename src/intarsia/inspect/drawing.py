@@ -349,17 +349,10 @@ def edges_of(low: Ints, high: Ints, size: int, most: int) -> Ints:
 
 
 def _grid_edges(low: Ints, high: Ints, sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """The edges of at most `most_cells`: an axis that boxes hardly divide leaves the other one more."""
-
-    def edges(axis: int, most: int) -> Ints:
-        return edges_of(low[:, axis], high[:, axis], sizes[axis], most)
-
-    if len(sizes) < 2:
-        return [edges(axis, most_cells) for axis in range(len(sizes))]
-    few = min(0, 1, key=lambda axis: len(edges(axis, most_cells)))
-    first = edges(few, isqrt(most_cells))
-    second = edges(1 - few, most_cells // (len(first) - 1))
-    return [first, second] if few == 0 else [second, first]
+    """The edges of about `most_cells`: an axis that boxes hardly divide leaves the other one more."""
+    columns = list(zip(low.T, high.T, sizes, strict=True))
+    few = [len(edges_of(*column, isqrt(most_cells))) - 1 for column in columns]
+    return [edges_of(*column, most_cells * n // prod(few)) for column, n in zip(columns, few, strict=True)]
 
 
 def _shares(group: Ints, weight: Floats) -> tuple[tuple[int, float], ...]:
@@ -435,8 +428,8 @@ def bin_plane(
     axes = list(plane_axes(shape))
     low, high = start[:, axes], stop[:, axes]
     area = np.prod(high - low, axis=1, dtype=np.float64)
-    limits = zip(axes, most[2 - len(axes) :], strict=True)
-    edges = [edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
+    limits = zip(low.T, high.T, [shape[axis] for axis in axes], most[2 - len(axes) :], strict=True)
+    edges = [edges_of(*limit) for limit in limits]
     return bin_boxes(edges, low, high, [amount / area for amount in amounts])
 
 
