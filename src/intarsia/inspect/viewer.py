@@ -265,7 +265,7 @@ class Viewer:
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
             raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
         answer: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
-        place = point
+        place, member = point, getattr(array, "zarr_array", None)
         if isinstance(array, LogicalArray):
             region = array.region_at(point)
             if region is None:
@@ -282,10 +282,8 @@ class Viewer:
                 return answer | {"error": "its member cannot be opened: see the log of the server"}
             one = Box(point, tuple(i + 1 for i in point))
             place = array.manifest.to_member(region.row, one).start
-        else:
-            member = array.zarr_array
-        answer["codecs"] = plain(short_codecs(member), 200)
-        answer["chunks"] = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
+        chunks = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
+        answer |= {"codecs": plain(short_codecs(member), 200), "chunks": chunks}
         answer["chunk"] = self._chunk(query.at, member, place)
         try:
             answer["value"] = texts_of(array[point], dict(array.attrs))[0]
@@ -300,11 +298,8 @@ class Viewer:
             index = tuple(i // g for i, g in zip(place, object_shape(member), strict=True))
             store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
             if not isinstance(store, IcechunkStore):
-                return {
-                    "index": list(index),
-                    "file": plain(key),
-                    "nbytes": size_text(sync(store.getsize(key))),
-                }
+                nbytes = size_text(sync(store.getsize(key)))
+                return {"index": list(index), "file": plain(key), "nbytes": nbytes}
             make = partial(chunk_table, store, member.path, member.ndim)
             table: ChunkTable = self._once(store, ("chunks", at, member.path), make)
         except FileNotFoundError:
@@ -315,14 +310,13 @@ class Viewer:
         if not rows.size:
             return None
         row = int(rows[0])
-        kind = int(table.kind[row])
-        where = table.location[row] if kind == VIRTUAL else None
+        kind, named = int(table.kind[row]), {VIRTUAL: table.location[row], INLINE: "in the manifest"}
         return {
             "index": list(index),
             "nbytes": size_text(int(table.nbytes[row])),
             "offset": int(table.offset[row]),
             "virtual": kind == VIRTUAL,
-            "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
+            "file": plain(named.get(kind, "in the repository")),
         }
 
     # Regions and versions

@@ -93,7 +93,8 @@ def _holes(manifest: Manifest) -> dict[str, Any]:
 
     This does not use TensorStore's own `array` driver, which cannot write complex numbers as JSON.
     """
-    document = _document(planned_metadata(manifest, manifest.shape, Encoding([])))
+    metadata = planned_metadata(manifest, manifest.shape, Encoding([]))
+    document = json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
     return {
         "driver": "zarr3",
         "kvstore": {"driver": "memory", "path": NOWHERE},
@@ -113,11 +114,6 @@ def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
             axis = {"input_dimension": source, "offset": offset + stride * shift[source]}
             output.append(axis if stride == 1 else axis | {"stride": stride})
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
-
-
-def _document(metadata: Any) -> Any:
-    """The zarr.json of an array."""
-    return json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
 def kvstore_of(store: Any, path: str) -> dict[str, Any] | str:

@@ -105,11 +105,10 @@ def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ..
 
 def _chunk_grids(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Ints, Ints]:
     """The chunks of every region's member as the region sees them: sizes, and where the first begins."""
-    table, kinds = manifest.regions, len(manifest.views) + 1
-    seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
-    pairs = (divmod(pair, kinds) for pair in seen.tolist())
-    distinct = [_chunk_grid(manifest, shapes[member], view + NONE) for member, view in pairs]
-    grids = np.array(distinct, dtype=np.int64).reshape(len(seen), manifest.ndim, 2)[which.reshape(-1)]
+    table = manifest.regions
+    pairs = list(zip(table.member.tolist(), table.view.tolist(), strict=True))
+    grid_of = {pair: _chunk_grid(manifest, shapes[pair[0]], pair[1]) for pair in set(pairs)}
+    grids = np.array([grid_of[pair] for pair in pairs], dtype=np.int64).reshape(-1, manifest.ndim, 2)
     return grids[..., 0], grids[..., 1]
 
 
