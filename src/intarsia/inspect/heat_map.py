@@ -46,9 +46,10 @@ class HeatCell(drawing.Rectangle):
 
 
 def _boxes(survey: Survey) -> tuple[Ints, ...]:
-    """Every stored chunk that regions show, as a box of the array; its size in memory, and in the store."""
+    """Every stored chunk as a box of the logical array, with its size in memory and in the store."""
     manifest = survey.manifest
-    parts = []
+    nowhere, none = np.empty((0, manifest.ndim), dtype=np.int64), np.empty(0, dtype=np.int64)
+    parts = [(nowhere, nowhere, none, none)]
     assert survey.chunks is not None
     shift = survey.start - manifest.member_starts()  # from positions to the array's elements
     for i, member, rows in survey.shown_chunks():

@@ -7,7 +7,6 @@ no chunk is read twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from math import lcm, prod
@@ -108,7 +107,8 @@ def _chunk_grids(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[In
     table = manifest.regions
     pairs = list(zip(table.member.tolist(), table.view.tolist(), strict=True))
     grid_of = {pair: _chunk_grid(manifest, shapes[pair[0]], pair[1]) for pair in set(pairs)}
-    grids = np.array([grid_of[pair] for pair in pairs], dtype=np.int64).reshape(-1, manifest.ndim, 2)
+    shape = len(pairs), manifest.ndim, 2
+    grids = np.array([grid_of[pair] for pair in pairs], dtype=np.int64).reshape(shape)
     return grids[..., 0], grids[..., 1]
 
 
@@ -162,12 +162,10 @@ def _even_cuts(size: int, step: int) -> Ints:
 
 
 def _usual_chunk(manifest: Manifest, chunks: Ints, axis: int) -> int:
-    """The chunk size that most regions have on an axis; without regions, that of the lattice."""
+    """The median of the regions' chunk sizes on an axis; without regions, that of the lattice."""
     if not len(manifest.regions):
         return manifest.chunk_shape[axis]
-    counted = Counter(chunks[:, axis].tolist())
-    usual: int = counted.most_common(1)[0][0]
-    return usual
+    return int(np.sort(chunks[:, axis])[len(chunks) // 2])
 
 
 def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
