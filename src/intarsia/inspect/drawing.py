@@ -390,10 +390,10 @@ def bin_plane(
     Every part of a box has its share of the box's amounts. The part in a cell is a box: its rows times its
     columns. So the sums over all boxes, for all cells at once, are one matrix product.
 
-    >>> boxes = np.array([[0], [1]]), np.array([[1], [4]])
+    >>> boxes = np.array([[0], [0]]), np.array([[2], [4]])
     >>> cells = bin_plane((4,), *boxes, [np.array([5, 6])], (1, 2))
     >>> [(*cell[:3], cell[3].tolist()) for cell in cells]
-    [((0,), (2,), 2, [7.0]), ((2,), (4,), 1, [4.0])]
+    [((0,), (2,), 2, [8.0]), ((2,), (4,), 1, [3.0])]
     """
     axes = list(plane_axes(shape))
     missing = 2 - len(axes)  # a line is a plane of one row

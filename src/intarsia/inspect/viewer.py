@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("uvicorn.error")
+"""The server's own log, so that everything it says is in one place."""
 
 MAX_ARRAYS = 2_000
 MAX_ATTRIBUTES = 100
@@ -265,7 +266,7 @@ class Viewer:
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
             raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
         answer: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
-        place, member = point, getattr(array, "zarr_array", None)
+        place = point
         if isinstance(array, LogicalArray):
             region = array.region_at(point)
             if region is None:
@@ -282,6 +283,8 @@ class Viewer:
                 return answer | {"error": "its member cannot be opened: see the log of the server"}
             one = Box(point, tuple(i + 1 for i in point))
             place = array.manifest.to_member(region.row, one).start
+        else:
+            member = array.zarr_array
         chunks = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
         answer |= {"codecs": plain(short_codecs(member), 200), "chunks": chunks}
         answer["chunk"] = self._chunk(query.at, member, place)

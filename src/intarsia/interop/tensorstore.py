@@ -73,7 +73,6 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     """One layer for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
     members.open_together(manifest.members)
-    places: dict[str, dict[str, Any] | str] = {}
     for i in range(len(manifest.regions)):
         row = manifest.regions.row(i)
         name, packing = manifest.members[row.member], manifest.packing_of(row)
@@ -83,9 +82,8 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
                 f"spec cannot express.\n  {SERVE_INSTEAD}"
             )
         member = checked_member(members[name], manifest, row)
-        if name not in places:
-            places[name] = kvstore_of(array.store, member.path)
-        yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(manifest, row)}
+        kvstore = kvstore_of(array.store, member.path)
+        yield {"driver": "zarr3", "kvstore": kvstore, "transform": _transform(manifest, row)}
 
 
 def _holes(manifest: Manifest) -> dict[str, Any]:

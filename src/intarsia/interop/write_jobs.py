@@ -223,6 +223,6 @@ def _chunk_shape(source: Any) -> tuple[int, ...]:
     """The block shape of a dask array, which somebody has chosen; otherwise zarr's own choice."""
     blocks = getattr(source, "chunks", None)
     if blocks is not None:
-        return tuple(max(*axis, 1) if len(axis) > 1 else max(axis[0], 1) for axis in blocks)
+        return tuple(max(*axis, 1) for axis in blocks)
     guess = zarr.create_array({}, shape=[max(n, 1) for n in source.shape], dtype=source.dtype).chunks
     return tuple(guess)
