@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
-from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
+from intarsia.inspect.axis_labels import AxisLabels, attribute_texts, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.sample import FAILURES, Span, sample
 from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
@@ -58,7 +57,6 @@ LOG = logging.getLogger("uvicorn.error")
 """The server's own log, so that everything it says is in one place."""
 
 MAX_ARRAYS = 2_000
-MAX_ATTRIBUTES = 100
 MAX_VERSIONS = 200
 """The most versions that are listed: the newest ones."""
 
@@ -203,7 +201,7 @@ class Viewer:
         """What an array is."""
         array = self._open(query)
         logical = isinstance(array, LogicalArray)
-        attributes = {key: value for key, value in array.attrs.items() if isinstance(key, str)}
+        attributes = dict(array.attrs)
         axes = []
         for axis, (name, size) in enumerate(zip(_names(array), array.shape, strict=True)):
             labels = self._labels(query, axis)
@@ -232,10 +230,7 @@ class Viewer:
             "axes": axes,
             "units": plain(units, 60) if isinstance(units, str) else "",
             "name": next((plain(name, 200) for name in names if name), ""),
-            "attributes": [
-                [plain(key, 100), plain(json.dumps(value, ensure_ascii=False, default=str))]
-                for key, value in sorted(attributes.items())[:MAX_ATTRIBUTES]
-            ],
+            "attributes": [[plain(key, 100), plain(text)] for key, text in attribute_texts(attributes)],
         }
 
     def _labels(self, query: Query, axis: int) -> AxisLabels | None:
