@@ -1,8 +1,9 @@
-"""Positions on an axis in words: by the coordinate array beside the array that has the axis' name."""
+"""Attributes, and positions on an axis (by the coordinate array that has the axis' name), in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ from intarsia.logical.logical_array import LogicalArray
 
 LONGEST = 80
 """The most characters of a label."""
+
+MAX_ATTRIBUTES = 100
+"""The most attributes that are listed."""
 
 
 def open_any_array(store: Any, path: str) -> Reader | LogicalArray:
@@ -98,6 +102,16 @@ def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
     else:
         words = [_text(value) for value in values]
     return ["null" if no else word for no, word in zip(np.atleast_1d(null).tolist(), words, strict=True)]
+
+
+def attribute_texts(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The first attributes by name, as JSON.
+
+    >>> attribute_texts({"units": "K", "levels": [1, 2]})
+    [('levels', '[1, 2]'), ('units', '"K"')]
+    """
+    names = sorted(attributes)[:MAX_ATTRIBUTES]
+    return [(name, json.dumps(attributes[name], ensure_ascii=False, default=str)) for name in names]
 
 
 def _since(units: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise, product
 from math import isqrt, prod
 from typing import Any
 
@@ -326,13 +327,20 @@ def project(
     others = [axis for axis in range(len(shape)) if axis not in axes]
     depth = np.prod(stop[:, others] - start[:, others], axis=1, dtype=np.float64)
     depth = depth / prod(shape[axis] for axis in others)
-    outlines = np.unique(np.concatenate([low, high], axis=1), axis=0)
-    if len(outlines) <= most_cells:
-        boxes_low, boxes_high = outlines[:, : len(axes)], outlines[:, len(axes) :]
-        if not _cross(boxes_low, boxes_high):
-            return _outlined(boxes_low, boxes_high, low, high, depth, group)
-    edges = _grid_edges(low, high, [shape[axis] for axis in axes], most_cells)
-    return _gridded(edges, low, high, depth, group)
+    boxes = np.unique(np.stack([low, high], axis=1), axis=0)
+    if len(boxes) > most_cells or _cross(boxes[:, 0], boxes[:, 1]):
+        edges = _grid_edges(low, high, [shape[axis] for axis in axes], most_cells)
+        boxes = np.array([*product(*map(pairwise, edges))]).swapaxes(1, 2)
+    cells = []
+    for first, last in boxes:
+        rows = np.flatnonzero(np.all((low < last) & (high > first), axis=1))
+        inside = np.minimum(high[rows], last) - np.maximum(low[rows], first)
+        filled = depth[rows] * np.prod(inside / (last - first), axis=1)
+        totals = enumerate(np.bincount(group[rows], weights=filled).tolist())
+        shares = tuple((i, min(1.0, share)) for i, share in totals if share > SMALLEST_SHARE)
+        if rows.size:
+            cells.append(Cell(tuple(first.tolist()), tuple(last.tolist()), shares, rows))
+    return cells
 
 
 def _cross(low: Ints, high: Ints) -> bool:
@@ -349,22 +357,10 @@ def edges_of(low: Ints, high: Ints, size: int, most: int) -> Ints:
 
 
 def _grid_edges(low: Ints, high: Ints, sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """The edges of at most `most_cells`: an axis that boxes hardly divide leaves the other one more."""
-
-    def edges(axis: int, most: int) -> Ints:
-        return edges_of(low[:, axis], high[:, axis], sizes[axis], most)
-
-    if len(sizes) < 2:
-        return [edges(axis, most_cells) for axis in range(len(sizes))]
-    few = min(0, 1, key=lambda axis: len(edges(axis, most_cells)))
-    first = edges(few, isqrt(most_cells))
-    second = edges(1 - few, most_cells // (len(first) - 1))
-    return [first, second] if few == 0 else [second, first]
-
-
-def _shares(group: Ints, weight: Floats) -> tuple[tuple[int, float], ...]:
-    total = np.bincount(group, weights=weight)
-    return tuple((i, min(1.0, share)) for i, share in enumerate(total.tolist()) if share > SMALLEST_SHARE)
+    """The edges of about `most_cells`: an axis that boxes hardly divide leaves the other one more."""
+    columns = list(zip(low.T, high.T, sizes, strict=True))
+    few = [len(edges_of(*column, isqrt(most_cells))) - 1 for column in columns]
+    return [edges_of(*column, most_cells * n // prod(few)) for column, n in zip(columns, few, strict=True)]
 
 
 def share_boxes(
@@ -378,17 +374,6 @@ def share_boxes(
         x, y = (x, y + down) if layered else (x + across, y)
 
 
-def _outlined(
-    boxes_low: Ints, boxes_high: Ints, low: Ints, high: Ints, depth: Floats, group: Ints
-) -> list[Cell]:
-    cells = []
-    for a, b in zip(boxes_low, boxes_high, strict=True):
-        rows = np.flatnonzero(np.all((low == a) & (high == b), axis=1))
-        shares = _shares(group[rows], depth[rows])
-        cells.append(Cell(tuple(a.tolist()), tuple(b.tolist()), shares, rows))
-    return cells
-
-
 def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
     """The length of every region in every interval; shape (regions, intervals)."""
     reach = np.minimum(edges[None, 1:], high[:, None]) - np.maximum(edges[None, :-1], low[:, None])
@@ -396,23 +381,27 @@ def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
     return lengths
 
 
-def bin_boxes(
-    edges: Sequence[Ints], low: Ints, high: Ints, weights: Sequence[Any]
+def bin_plane(
+    shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
-    """The cells of a grid (or line, or point) that boxes touch: start, stop, the number of boxes, and for
-    each kind of weight the sum over boxes of their weight times their area in the cell.
+    """The cells of the plane of values (or line, or point) that boxes touch, in at most so many rows and
+    columns: start, stop, the number of boxes, and the sum of each kind of amount.
 
-    The part of a box in a cell is a box: its rows times its columns. So the sums over all boxes, for all
-    cells at once, are one matrix product.
+    Every part of a box has its share of the box's amounts. The part in a cell is a box: its rows times its
+    columns. So the sums over all boxes, for all cells at once, are one matrix product.
 
-    >>> boxes = np.array([[0], [1]]), np.array([[1], [4]])
-    >>> [(*cell[:3], cell[3].tolist()) for cell in bin_boxes([np.array([0, 2, 4])], *boxes, [np.ones(2)])]
-    [((0,), (2,), 2, [2.0]), ((2,), (4,), 1, [2.0])]
+    >>> boxes = np.array([[0], [0]]), np.array([[2], [4]])
+    >>> cells = bin_plane((4,), *boxes, [np.array([5, 6])], (1, 2))
+    >>> [(*cell[:3], cell[3].tolist()) for cell in cells]
+    [((0,), (2,), 2, [8.0]), ((2,), (4,), 1, [3.0])]
     """
-    missing = 2 - len(edges)  # a line is a plane of one row
-    rows, columns = [np.array([0, 1])] * missing + list(edges)
-    low = np.pad(low, ((0, 0), (missing, 0)))
-    high = np.pad(high, ((0, 0), (missing, 0)), constant_values=1)
+    axes = list(plane_axes(shape))
+    missing = 2 - len(axes)  # a line is a plane of one row
+    low = np.pad(start[:, axes], ((0, 0), (missing, 0)))
+    high = np.pad(stop[:, axes], ((0, 0), (missing, 0)), constant_values=1)
+    limits = zip(low.T, high.T, [1] * missing + [shape[axis] for axis in axes], most, strict=True)
+    rows, columns = (edges_of(*limit) for limit in limits)
+    weights = np.array(amounts) / np.prod(high - low, axis=1, dtype=np.float64)
     counts = np.zeros((len(rows) - 1, len(columns) - 1))
     sums = np.zeros((len(weights), *counts.shape))
     for at in range(0, len(low), BINNED_AT_ONCE):
@@ -423,31 +412,5 @@ def bin_boxes(
         for i, weight in enumerate(weights):
             sums[i] += (tall * weight[part, None]).T @ wide
     for i, j in np.argwhere(counts).tolist():
-        start, stop = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
-        yield start[missing:], stop[missing:], int(counts[i, j]), sums[:, i, j]
-
-
-def bin_plane(
-    shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
-    """`bin_boxes` on the plane of values, in at most so many rows and columns. It sums amounts, of which
-    every part of a box has its share."""
-    axes = list(plane_axes(shape))
-    low, high = start[:, axes], stop[:, axes]
-    area = np.prod(high - low, axis=1, dtype=np.float64)
-    limits = zip(axes, most[2 - len(axes) :], strict=True)
-    edges = [edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
-    return bin_boxes(edges, low, high, [amount / area for amount in amounts])
-
-
-def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
-    """All cells of a grid that regions touch, with the share of each group in them."""
-    weights = [depth * (group == g) for g in range(int(group.max()) + 1)]
-    cells = []
-    for start, stop, _, sums in bin_boxes(edges, low, high, weights):
-        area = prod(b - a for a, b in zip(start, stop, strict=True))
-        filled = [(g, min(1.0, float(total) / area)) for g, total in enumerate(sums)]
-        shares = tuple((g, share) for g, share in filled if share > SMALLEST_SHARE)
-        behind = np.flatnonzero(np.all((low < stop) & (high > start), axis=1))
-        cells.append(Cell(start, stop, shares, behind))
-    return cells
+        first, last = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
+        yield first[missing:], last[missing:], int(counts[i, j]), sums[:, i, j]

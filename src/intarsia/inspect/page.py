@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from intarsia.display import (
     size_text,
     table_html,
 )
+from intarsia.inspect.axis_labels import attribute_texts
 from intarsia.inspect.drawing import (
     COLOURS,
     LEFT,
@@ -72,8 +72,6 @@ OVERVIEW = ("Shape", "Data type", "Regions", "Size", "Stored", "Ratio")
 
 MAX_ROWS = 200
 MAX_PROBLEMS = 200
-MAX_ATTRIBUTES = 100
-"""The most attributes that the page lists."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ def _section(number: int, report: ArrayReport) -> str:
     now = report.now
     facts = [field for field in (*report.array.info.fields, *now.totals()) if field[0] not in SAID_ABOVE]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
-    attributes, picture = _attributes(report.array), preview_html(report.array, now)
+    attributes, picture = attribute_texts(report.array.attrs), preview_html(report.array, now)
     return "".join(
         [
             f'<section id="array-{number}" aria-labelledby="title-{number}">',
@@ -189,12 +187,6 @@ def _section(number: int, report: ArrayReport) -> str:
             "</section>",
         ]
     )
-
-
-def _attributes(array: LogicalArray) -> list[tuple[str, str]]:
-    """The first of the user's own attributes, as text."""
-    names = sorted(array.attrs)[:MAX_ATTRIBUTES]
-    return [(str(name), json.dumps(array.attrs[name], ensure_ascii=False, default=str)) for name in names]
 
 
 def _timeline(report: ArrayReport) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.display import count_text, markup, one_line, plain
 from intarsia.inspect import drawing
-from intarsia.inspect.axis_labels import AxisLabels, texts_of
+from intarsia.inspect.axis_labels import texts_of
 from intarsia.inspect.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
@@ -32,16 +32,16 @@ LINE_HEIGHT = 120.0
 BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
 
 
-def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
+def _caption(survey: Survey, fixed: dict[int, int]) -> str:
     """Where the picture lies on the axes that it does not show."""
-    names, words = array.dimension_names or (None,) * array.ndim, []
+    words = []
     for axis, place in fixed.items():
-        labels = AxisLabels.beside(array.store, array.path, names[axis], array.shape[axis])
+        labels = survey.coordinates[axis]
         try:
             label = f" ({labels.at([place])[0]})" if labels is not None else ""
         except FAILURES:
             label = ""
-        words.append(f"{plain(names[axis] or f'axis {axis}', 40)} = {place}{label}")
+        words.append(f"{plain(drawing.axis_name(survey, axis), 40)} = {place}{label}")
     return "Values at " + ", ".join(words) if words else "Values"
 
 
@@ -68,7 +68,7 @@ def preview_html(array: LogicalArray, survey: Survey) -> str:
     damaged = seen.status == DAMAGED
     if damaged.all():
         return f'<p class="soft">The values cannot be read: {markup(one_line(seen.problem), 1000)}</p>'
-    notes = [_caption(array, {axis: place for axis, place in enumerate(spans) if isinstance(place, int)})]
+    notes = [_caption(survey, {axis: place for axis, place in enumerate(spans) if isinstance(place, int)})]
     units = array.attrs.get("units")
     notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
     if seen.coarser > 1:

@@ -10,7 +10,7 @@ import logging
 import time
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -99,12 +99,11 @@ def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
     while _costs_too_much(array, thinned):
         coarser *= 2
         thinned = [span[::coarser] for span in ranges]
-    shape = tuple(map(len, thinned))
-    reading = _Reading(array, np.zeros(shape, _number_type(array.dtype)), np.zeros(shape, np.uint8))
+    shape, reading = tuple(map(len, thinned)), _Reading(array)
+    values, status = np.zeros(shape, _number_type(array.dtype)), np.zeros(shape, np.uint8)
     if prod(shape):
-        reading.read(thinned, [slice(0, size) for size in shape])
-        _mark_holes(array, thinned, reading.status)
-    values, status = reading.values, reading.status
+        reading.read(thinned, values, status)
+        _mark_holes(array, thinned, status)
     if coarser > 1:
         values, status = (_repeat(each, coarser, tuple(map(len, ranges))) for each in (values, status))
     kept = tuple(len(span) for span in spans if not isinstance(span, int))
@@ -146,48 +145,40 @@ def _costs_too_much(array: StoredArray, ranges: Sequence[range]) -> bool:
 class _Reading:
     """A read that continues past damage: it halves what it reads, between chunks."""
 
-    def __init__(self, array: StoredArray, values: Any, status: Any) -> None:
-        self._chunks = chunk_shape(array)
-        self._array, self._tries, self._began = array, 0, time.monotonic()
-        self.values, self.status, self.problem = values, status, ""
+    def __init__(self, array: StoredArray) -> None:
+        self._array, self._chunks = array, chunk_shape(array)
+        self._tries, self._began, self.problem = 0, time.monotonic(), ""
 
-    def read(self, ranges: Sequence[range], where: Sequence[slice]) -> None:
-        """Read `ranges` into a part of the result."""
+    def read(self, ranges: Sequence[range], values: Any, status: Any) -> None:
+        """Read `ranges` into arrays of their shape."""
         self._tries += 1
         try:
-            values = self._array[_selection(ranges)]
+            numbers, null = numbers_of(self._array[_selection(ranges)])
         except FAILURES as error:
             if not self.problem:
                 self.problem = str(error) or type(error).__name__
                 LOG.debug("a sample cannot be read: %s", self.problem)
             late = self._tries >= MAX_TRIES or time.monotonic() - self._began > MAX_SECONDS
-            halves = [] if late else list(self._halves(ranges, where))
-            if not halves:
-                self.status[tuple(where)] = DAMAGED
-            for part, place in halves:
-                self.read(part, place)
+            cut = None if late else self._middle(ranges)
+            if cut is None:
+                status[...] = DAMAGED
+                return
+            axis, place = cut
+            for half in (slice(place), slice(place, None)):
+                part, inside = list(ranges), (slice(None),) * axis + (half,)
+                part[axis] = part[axis][half]
+                self.read(part, values[inside], status[inside])
             return
-        numbers, null = numbers_of(values)
-        self.values[tuple(where)] = numbers
-        self.status[tuple(where)] = np.where(null, NULL, VALUE)
+        values[...], status[...] = numbers, np.where(null, NULL, VALUE)
 
-    def _halves(
-        self, ranges: Sequence[range], where: Sequence[slice]
-    ) -> Iterator[tuple[list[range], list[slice]]]:
-        """Two parts, with about as many chunks each; none if everything is in one chunk."""
+    def _middle(self, ranges: Sequence[range]) -> tuple[int, int] | None:
+        """The axis, and the place on it, where about half of the chunks end; None if there is only one."""
         ends = [(span[0] // n, span[-1] // n) for span, n in zip(ranges, self._chunks, strict=True)]
         counts = [min(len(span), b - a + 1) for span, (a, b) in zip(ranges, ends, strict=True)]
         if max(counts, default=0) < 2:
-            return
+            return None
         axis = counts.index(max(counts))
-        span, begin = ranges[axis], where[axis].start
-        at = bisect_left(span, (sum(ends[axis]) + 1) // 2 * self._chunks[axis])
-        for part, offset in ((span[:at], begin), (span[at:], begin + at)):
-            place = slice(offset, offset + len(part))
-            yield (
-                [part if i == axis else each for i, each in enumerate(ranges)],
-                [place if i == axis else each for i, each in enumerate(where)],
-            )
+        return axis, bisect_left(ranges[axis], (sum(ends[axis]) + 1) // 2 * self._chunks[axis])
 
 
 def split_nulls(values: Any) -> tuple[Any, Any]:

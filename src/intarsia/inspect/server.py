@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import errno
 import ipaddress
-import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import import_extra
-from intarsia.inspect.viewer import Viewer
+from intarsia.inspect.viewer import LOG, Viewer
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
 else:
     BackgroundServer = Any  # the command line looks at the annotations of `serve`
 
-
-LOG = logging.getLogger("uvicorn.error")
-"""The server's own log, so that everything it says is in one place."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
 """What programs on a machine call that machine."""

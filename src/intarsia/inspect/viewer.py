@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
-from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
+from intarsia.inspect.axis_labels import AxisLabels, attribute_texts, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.sample import FAILURES, Span, sample
 from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, Survey, survey
@@ -55,9 +54,9 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("uvicorn.error")
+"""The server's own log, so that everything it says is in one place."""
 
 MAX_ARRAYS = 2_000
-MAX_ATTRIBUTES = 100
 MAX_VERSIONS = 200
 """The most versions that are listed: the newest ones."""
 
@@ -202,7 +201,7 @@ class Viewer:
         """What an array is."""
         array = self._open(query)
         logical = isinstance(array, LogicalArray)
-        attributes = {key: value for key, value in array.attrs.items() if isinstance(key, str)}
+        attributes = dict(array.attrs)
         axes = []
         for axis, (name, size) in enumerate(zip(_names(array), array.shape, strict=True)):
             labels = self._labels(query, axis)
@@ -231,10 +230,7 @@ class Viewer:
             "axes": axes,
             "units": plain(units, 60) if isinstance(units, str) else "",
             "name": next((plain(name, 200) for name in names if name), ""),
-            "attributes": [
-                [plain(key, 100), plain(json.dumps(value, ensure_ascii=False, default=str))]
-                for key, value in sorted(attributes.items())[:MAX_ATTRIBUTES]
-            ],
+            "attributes": [[plain(key, 100), plain(text)] for key, text in attribute_texts(attributes)],
         }
 
     def _labels(self, query: Query, axis: int) -> AxisLabels | None:
@@ -284,8 +280,8 @@ class Viewer:
             place = array.manifest.to_member(region.row, one).start
         else:
             member = array.zarr_array
-        answer["codecs"] = plain(short_codecs(member), 200)
-        answer["chunks"] = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
+        chunks = member.chunks if isinstance(array, LogicalArray) else chunk_shape(array)
+        answer |= {"codecs": plain(short_codecs(member), 200), "chunks": chunks}
         answer["chunk"] = self._chunk(query.at, member, place)
         try:
             answer["value"] = texts_of(array[point], dict(array.attrs))[0]
@@ -300,11 +296,8 @@ class Viewer:
             index = tuple(i // g for i, g in zip(place, object_shape(member), strict=True))
             store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
             if not isinstance(store, IcechunkStore):
-                return {
-                    "index": list(index),
-                    "file": plain(key),
-                    "nbytes": size_text(sync(store.getsize(key))),
-                }
+                nbytes = size_text(sync(store.getsize(key)))
+                return {"index": list(index), "file": plain(key), "nbytes": nbytes}
             make = partial(chunk_table, store, member.path, member.ndim)
             table: ChunkTable = self._once(store, ("chunks", at, member.path), make)
         except FileNotFoundError:
@@ -315,14 +308,13 @@ class Viewer:
         if not rows.size:
             return None
         row = int(rows[0])
-        kind = int(table.kind[row])
-        where = table.location[row] if kind == VIRTUAL else None
+        kind, named = int(table.kind[row]), {VIRTUAL: table.location[row], INLINE: "in the manifest"}
         return {
             "index": list(index),
             "nbytes": size_text(int(table.nbytes[row])),
             "offset": int(table.offset[row]),
             "virtual": kind == VIRTUAL,
-            "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
+            "file": plain(named.get(kind, "in the repository")),
         }
 
     # Regions and versions

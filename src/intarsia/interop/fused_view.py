@@ -25,7 +25,7 @@ from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_code
 from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list, in_thread_for, parse_codec
-from intarsia.codecs.context import working_on
+from intarsia.codecs.context import Grid, working_on
 from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
@@ -117,7 +117,8 @@ def view_store(
     grid = None if chunks is None else tuple(int(n) for n in chunks)
     store, root = node.store_path.store, node.path
     if isinstance(store, ViewStore):  # its threads must not wait for one another
-        return store.at(root, consolidated=consolidated)
+        store, above, parsed, grid, _ = store._identity()
+        root = _below(above, root).rstrip("/")
     return ViewStore(store, root, parsed, grid, consolidated)
 
 
@@ -154,11 +155,6 @@ class ViewStore(Store):
         self._immutable = is_immutable(self._store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
         self._cache = BoundedCache[Hashable, bytes](MAX_BYTES, len)
-
-    def at(self, path: str, *, consolidated: bool) -> ViewStore:
-        """The same view with another root."""
-        root = _below(self._root, path) if path else self._root
-        return ViewStore(self._store, root, self._codecs, self._chunks, consolidated)
 
     @property
     def place(self) -> StorePath:
@@ -381,6 +377,7 @@ class ArrayView:
         prototype = default_buffer_prototype()
         self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
         """The metadata document."""
+        self._grid = Grid.of(metadata)
         fill_value, config = metadata.fill_value, ArrayConfig.from_dict({})
         self._spec = ArraySpec(self._chunks, metadata.data_type, fill_value, config, prototype)
         try:
@@ -395,19 +392,19 @@ class ArrayView:
             for index in manifest.elements(manifest.regions.row(i).box).in_units(self._chunks).indices():
                 if index not in seen:
                     seen.add(index)
-                    yield _chunk_key(index)
+                    yield self._key(index)
+
+    def _key(self, index: tuple[int, ...]) -> str:
+        """The key of a chunk below the array."""
+        return self._grid.key_encoding.encode_chunk_key(index)
 
     def box_of(self, key: str) -> Box | None:
         """The elements of the chunk that a key below the array names; None if there is no such chunk.
 
         There is one wherever a region is, also if all values in it are the fill value.
         """
-        try:
-            index = tuple(map(int, key.split("/")[1:]))
-        except ValueError:
-            return None
-        # The same numbers written otherwise are another key.
-        if _chunk_key(index) != key or len(index) != len(self._chunks) or min(index, default=0) < 0:
+        index = self._grid.index_of(key)
+        if index is None or self._key(index) != key:
             return None
         manifest, start = self._manifest, tuple(map(mul, index, self._chunks))
         box = Box.sized(self._chunks, start).intersect(Box.sized(manifest.shape))
@@ -442,11 +439,6 @@ def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
     others = [each for each in entries if not (isinstance(each, dict) and each.get("uuid") == uuid)]
     users = {key: value for key, value in attributes.items() if key not in RESERVED}
     return users | ({CONVENTIONS_KEY: others} if others else {})
-
-
-def _chunk_key(index: tuple[int, ...]) -> str:
-    """The key of a chunk below its array, in the default chunk key encoding of Zarr v3."""
-    return "/".join(("c", *map(str, index)))
 
 
 def _is_metadata(name: str) -> bool:

@@ -20,13 +20,14 @@ from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import OverwriteError
+from intarsia.interop.write_jobs import reserve_all
 from intarsia.logical.append import NO_CHOICE
 from intarsia.logical.attributes import DIMENSIONS_KEY
 from intarsia.logical.encoding import Encoding, chunk_codecs, create_member, encoding_of, keep_layout
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import Reservation, removed_on_failure, reserve_region
+from intarsia.logical.staging import removed_on_failure
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -169,10 +170,7 @@ def write_logical_array(
     array = description.create_logical(store, path, choice.chunks)
     logical = array._logical
     with removed_on_failure(logical.group.store_path):
-        reservation = Reservation(logical)
-        if source.size:
-            whole, encoding = Box.sized(logical.manifest.lattice), description.encoding_with(choice)
-            reservation = reserve_region(logical, whole, encoding)
+        reservation = reserve_all(array, description.encoding_with(choice))
         for name in reservation.new_members:
             target = logical.target(name, reservation.options[name])
             copy_blocks(source, logical.members[name], target, progress)

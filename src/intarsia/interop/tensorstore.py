@@ -73,7 +73,6 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     """One layer for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
     members.open_together(manifest.members)
-    places: dict[str, dict[str, Any] | str] = {}
     for i in range(len(manifest.regions)):
         row = manifest.regions.row(i)
         name, packing = manifest.members[row.member], manifest.packing_of(row)
@@ -83,9 +82,8 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
                 f"spec cannot express.\n  {SERVE_INSTEAD}"
             )
         member = checked_member(members[name], manifest, row)
-        if name not in places:
-            places[name] = kvstore_of(array.store, member.path)
-        yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(manifest, row)}
+        kvstore = kvstore_of(array.store, member.path)
+        yield {"driver": "zarr3", "kvstore": kvstore, "transform": _transform(manifest, row)}
 
 
 def _holes(manifest: Manifest) -> dict[str, Any]:
@@ -93,7 +91,8 @@ def _holes(manifest: Manifest) -> dict[str, Any]:
 
     This does not use TensorStore's own `array` driver, which cannot write complex numbers as JSON.
     """
-    document = _document(planned_metadata(manifest, manifest.shape, Encoding([])))
+    metadata = planned_metadata(manifest, manifest.shape, Encoding([]))
+    document = json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
     return {
         "driver": "zarr3",
         "kvstore": {"driver": "memory", "path": NOWHERE},
@@ -113,11 +112,6 @@ def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
             axis = {"input_dimension": source, "offset": offset + stride * shift[source]}
             output.append(axis if stride == 1 else axis | {"stride": stride})
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
-
-
-def _document(metadata: Any) -> Any:
-    """The zarr.json of an array."""
-    return json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
 def kvstore_of(store: Any, path: str) -> dict[str, Any] | str:

@@ -15,6 +15,7 @@ from intarsia.codecs.base import codec_list
 from intarsia.errors import OverlapError, ShapeError
 from intarsia.logical.append import AppendPlan, take_over_codecs
 from intarsia.logical.encoding import Encoding, choose_codecs
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
 from intarsia.logical.staging import (
@@ -137,13 +138,17 @@ def new_array(
     chunks = tuple(encoding.chunks or _chunk_shape(source))
     dtype = _data_type(source)
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
-    logical = array._logical
-    with removed_on_failure(logical.group.store_path):
-        reservation = Reservation(logical)
-        if source.size:
-            whole = Box.sized(logical.manifest.lattice)
-            reservation = reserve_region(logical, whole, replace(encoding, chunks=chunks))
+    with removed_on_failure(array.group.store_path):
+        reservation = reserve_all(array, replace(encoding, chunks=chunks))
         return WriteJob(source, reservation, created=True)
+
+
+def reserve_all(array: LogicalArray, encoding: Encoding) -> Reservation:
+    """One region for everything in a new array; none if it has no elements."""
+    logical = array._logical
+    if not array.size:
+        return Reservation(logical)
+    return reserve_region(logical, Box.sized(logical.manifest.lattice), encoding)
 
 
 def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, encoding: Encoding) -> WriteJob:
@@ -159,21 +164,17 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: BoundsLike, en
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
         return WriteJob(source, reserve_region(logical, lattice_box(manifest, bounds), encoding))
-    is_open = encoding == Encoding(options=encoding.options)
-    if not is_open and not _is_encoding_of(logical, rows.tolist(), encoding):
-        named = ", ".join(logical.state.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
+    there = [manifest.regions.row(i) for i in rows.tolist()]
+    is_theirs = encoding == Encoding(encoding.codecs)  # so that only their run-time options may be new
+    if is_theirs and encoding.codecs is not None:
+        is_theirs = all(take_over_codecs(logical, row, encoding) for row in there)
+    if not is_theirs:
+        named = ", ".join(map(logical.state.region_text, there[:6]))
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
     return WriteJob(source, reserve_in_existing_regions(logical, box))
-
-
-def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
-    """Whether the codecs are those of the regions, so that only their run-time options are new."""
-    if encoding != Encoding(encoding.codecs):
-        return False
-    return all(take_over_codecs(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
 def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> WriteJob:
@@ -222,6 +223,6 @@ def _chunk_shape(source: Any) -> tuple[int, ...]:
     """The block shape of a dask array, which somebody has chosen; otherwise zarr's own choice."""
     blocks = getattr(source, "chunks", None)
     if blocks is not None:
-        return tuple(max(*axis, 1) if len(axis) > 1 else max(axis[0], 1) for axis in blocks)
+        return tuple(max(*axis, 1) for axis in blocks)
     guess = zarr.create_array({}, shape=[max(n, 1) for n in source.shape], dtype=source.dtype).chunks
     return tuple(guess)

@@ -34,7 +34,7 @@ intervals = st.tuples(st.integers(0, 30), st.integers(1, 6)).map(lambda t: (t[0]
 @given(st.lists(st.tuples(st.sampled_from("ab"), intervals), max_size=8), st.integers(1, 5))
 def test_no_two_pieces_of_a_round_share_a_chunk(places, grain):
     parts = [
-        SimpleNamespace(piece=DataPiece(name, Box((a,), (b,)), Box((a,), (b,))), grain=(grain,))
+        (None, SimpleNamespace(piece=DataPiece(name, Box((a,), (b,)), Box((a,), (b,))), grain=(grain,)))
         for name, (a, b) in places
     ]
     groups = conflict_free_groups(parts)
@@ -42,7 +42,7 @@ def test_no_two_pieces_of_a_round_share_a_chunk(places, grain):
     for group in groups:
         chunks = [
             (part.piece.member, i)
-            for part in group
+            for _, part in group
             for i in range(part.piece.target.start[0] // grain, -(-part.piece.target.stop[0] // grain))
         ]
         assert len(chunks) == len(set(chunks))

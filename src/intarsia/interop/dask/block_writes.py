@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, count, pairwise
-from typing import Any, Self
+from typing import Any
 
 import dask
 import dask.array as da
@@ -24,7 +25,6 @@ from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions
 from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import Box
@@ -46,17 +46,15 @@ def write_blocks(
     progress are blocks.
     """
     parts = [
-        _PieceInBlocks.of(source, reservation, piece)
-        for source, reservation in jobs
-        for piece in reservation.pieces
+        _in_blocks(source, reservation, piece) for source, reservation in jobs for piece in reservation.pieces
     ]
     if not parts:
         return
-    store = parts[0].logical.group.store
+    store = jobs[0][1].logical.group.store
     scheduler = getattr(client, "get", None) or get_scheduler() or dask.threaded.get
     client = getattr(scheduler, "__self__", None)  # dask's own schedulers are no methods
     in_process = client is None and scheduler in (dask.threaded.get, dask.local.get_sync)
-    total, steps = sum(part.source.npartitions for part in parts), count(1)
+    total, steps = sum(source.npartitions for source, _ in parts), count(1)
     progress(0, total)
 
     def on_block() -> None:
@@ -64,7 +62,7 @@ def write_blocks(
 
     for group in conflict_free_groups(parts):
         pool = WriterPool(store, in_process=in_process)
-        arrays = [part.results(pool.handle) for part in group]
+        arrays = [_results(source, partial(writer, pool.handle)) for source, writer in group]
         if client is not None:
             results = _compute_there(arrays, client, retries, on_block)
         else:
@@ -121,56 +119,31 @@ def _compute_here(
 
 
 @dataclass(frozen=True)
-class _PieceInBlocks:
-    """One piece: its data in blocks of whole chunks, and the place that they go to."""
+class BlockWriter:
+    """Writes the blocks of one piece; it is sent to workers."""
 
-    source: da.Array
-    logical: LogicalArrayHandle
+    path: str
+    """The logical array."""
+
     piece: DataPiece
-    options: PicklableOptions
-    """Run-time options to write it with."""
+
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write at the same time."""
 
-    @classmethod
-    def of(cls, source: da.Array, reservation: Reservation, piece: DataPiece) -> Self:
-        logical = reservation.logical
-        member = logical.members.child(piece.member)
-        size = object_shape(member)
-        part = source[piece.source.slices]
-        options = logical.runtime_options(piece.member, reservation.options.get(piece.member, NO_OPTIONS))
-        return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)
-
-    def results(self, handle: StoreHandle) -> Any:
-        """The dask array of results, one for every block: computing it writes the blocks."""
-        starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
-        # A worker needs the data type from the manifest, but not a hundred thousand regions.
-        template = self.logical.manifest.without_regions()
-        path = self.logical.group.path
-        writer = _BlockWriter(handle, path, self.piece, self.options, template, starts)
-        return da.map_blocks(
-            writer,
-            self.source,
-            name=f"intarsia-store-{uuid.uuid4().hex}",  # never mistaken for an earlier write of equal data
-            dtype=object,
-            chunks=tuple((1,) * n for n in self.source.numblocks),
-            meta=np.empty((0,) * self.source.ndim, dtype=object),
-        )
-
-
-@dataclass(frozen=True)
-class _BlockWriter:
-    """Writes the blocks of one piece; it is sent to workers."""
-
-    handle: StoreHandle
-    path: str
-    piece: DataPiece
     options: PicklableOptions
-    template: Manifest
-    starts: tuple[tuple[int, ...], ...]
+    """Run-time options to write it with."""
 
-    def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
-        store = self.handle.open()
+    template: Manifest
+    """The data type of the values; a worker does not need a hundred thousand regions."""
+
+    starts: tuple[tuple[int, ...], ...]
+    """Where the blocks begin on every axis of the piece."""
+
+    def __call__(
+        self, handle: StoreHandle, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()
+    ) -> Any:
+        """Write one block to the store of the worker, and return what the caller has to merge."""
+        store = handle.open()
         members = Members(open_group(store, self.path, "r+"), ())
         member = self.options.on(members.child(self.piece.member))
         offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
@@ -178,8 +151,35 @@ class _BlockWriter:
         values = piece.stored(as_values(self.template, block))
         write_box(PreparedMember.of(piece.member, member), piece.target, values)
         result = np.empty((1,) * block.ndim, dtype=object)
-        result[...] = self.handle.result(store)
+        result[...] = handle.result(store)
         return result
+
+
+type Part = tuple[da.Array, BlockWriter]
+"""The data of one piece in blocks of whole chunks, and what writes them."""
+
+
+def _in_blocks(source: da.Array, reservation: Reservation, piece: DataPiece) -> Part:
+    logical = reservation.logical
+    grain = object_shape(logical.members.child(piece.member))
+    part = source[piece.source.slices]
+    part = part.rechunk(align(part.chunks, piece, grain))
+    starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in part.chunks)
+    options = logical.runtime_options(piece.member, reservation.options.get(piece.member, NO_OPTIONS))
+    template = logical.manifest.without_regions()
+    return part, BlockWriter(logical.group.path, piece, grain, options, template, starts)
+
+
+def _results(source: da.Array, write: Callable[..., Any]) -> Any:
+    """The dask array of results, one for every block: computing it writes the blocks."""
+    return da.map_blocks(
+        write,
+        source,
+        name=f"intarsia-store-{uuid.uuid4().hex}",  # never mistaken for an earlier write of equal data
+        dtype=object,
+        chunks=tuple((1,) * n for n in source.numblocks),
+        meta=np.empty((0,) * source.ndim, dtype=object),
+    )
 
 
 type Sizes = tuple[int, ...]
@@ -205,28 +205,30 @@ def _align_axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
     return tuple(b - a for a, b in pairwise(edges))
 
 
-def conflict_free_groups(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
+def conflict_free_groups(parts: Sequence[Part]) -> list[list[Part]]:
     """The parts in groups that can be written at once: parts that share a chunk are in different groups.
 
-    >>> from types import SimpleNamespace as Part
+    >>> from types import SimpleNamespace as Writer
     >>> from intarsia.logical.staging import DataPiece
     >>> from intarsia.manifest.box import Box
     >>> pieces = [DataPiece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
-    >>> [len(group) for group in conflict_free_groups([Part(piece=piece, grain=(2,)) for piece in pieces])]
+    >>> for grain in (2, 4):
+    ...     parts = [(None, Writer(piece=piece, grain=(grain,))) for piece in pieces]
+    ...     print([len(group) for group in conflict_free_groups(parts)])
     [2]
-    >>> [len(group) for group in conflict_free_groups([Part(piece=piece, grain=(4,)) for piece in pieces])]
     [1, 1]
     """
-    groups: list[list[_PieceInBlocks]] = []
+    groups: list[list[Part]] = []
     for part in parts:
-        group = next((g for g in groups if not any(_share_a_chunk(part, other) for other in g)), None)
+        free = (g for g in groups if not any(_share_a_chunk(part[1], other) for _, other in g))
+        group = next(free, None)
         if group is None:
             groups.append(group := [])
         group.append(part)
     return groups
 
 
-def _share_a_chunk(one: _PieceInBlocks, other: _PieceInBlocks) -> bool:
+def _share_a_chunk(one: BlockWriter, other: BlockWriter) -> bool:
     if one.piece.member != other.piece.member:
         return False
     chunks = one.piece.target.in_units(one.grain)

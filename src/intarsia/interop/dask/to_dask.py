@@ -7,7 +7,6 @@ no chunk is read twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from math import lcm, prod
@@ -105,11 +104,11 @@ def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ..
 
 def _chunk_grids(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Ints, Ints]:
     """The chunks of every region's member as the region sees them: sizes, and where the first begins."""
-    table, kinds = manifest.regions, len(manifest.views) + 1
-    seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
-    pairs = (divmod(pair, kinds) for pair in seen.tolist())
-    distinct = [_chunk_grid(manifest, shapes[member], view + NONE) for member, view in pairs]
-    grids = np.array(distinct, dtype=np.int64).reshape(len(seen), manifest.ndim, 2)[which.reshape(-1)]
+    table = manifest.regions
+    pairs = list(zip(table.member.tolist(), table.view.tolist(), strict=True))
+    grid_of = {pair: _chunk_grid(manifest, shapes[pair[0]], pair[1]) for pair in set(pairs)}
+    shape = len(pairs), manifest.ndim, 2
+    grids = np.array([grid_of[pair] for pair in pairs], dtype=np.int64).reshape(shape)
     return grids[..., 0], grids[..., 1]
 
 
@@ -163,12 +162,10 @@ def _even_cuts(size: int, step: int) -> Ints:
 
 
 def _usual_chunk(manifest: Manifest, chunks: Ints, axis: int) -> int:
-    """The chunk size that most regions have on an axis; without regions, that of the lattice."""
+    """The median of the regions' chunk sizes on an axis; without regions, that of the lattice."""
     if not len(manifest.regions):
         return manifest.chunk_shape[axis]
-    counted = Counter(chunks[:, axis].tolist())
-    usual: int = counted.most_common(1)[0][0]
-    return usual
+    return int(np.sort(chunks[:, axis])[len(chunks) // 2])
 
 
 def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:

@@ -78,9 +78,7 @@ class DatasetWriter:
         variables, attributes = conventions.encode_dataset_coordinates(dataset)
         for name in choices.encoding.keys() & variables.keys():
             variables[name].encoding = dict(choices.encoding[name])
-        self.variables: dict[str, Variable] = {}
-        for name, variable in variables.items():
-            self.variables[_check_name(name)] = variable
+        self.variables = {_check_name(name): variable for name, variable in variables.items()}
         self.attributes = {key: encode_zarr_attr_value(value) for key, value in attributes.items()}
 
     def write(self) -> None:

@@ -4,7 +4,7 @@ xarray has no nulls: those of nullable arrays become NaN, NaT, a second variable
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -71,17 +71,15 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
 
     def __init__(self, array: LogicalArray, dims: tuple[str, ...]) -> None:
         self._array, self._dims = array, dims
-        self._sizes: dict[str, int | tuple[int, ...]] | None = None
 
-    def _chunk_sizes(self) -> dict[str, int | tuple[int, ...]]:
-        if self._sizes is None:
-            from intarsia.interop.dask.to_dask import block_sizes
+    @cached_property
+    def _sizes(self) -> dict[str, int | tuple[int, ...]]:
+        from intarsia.interop.dask.to_dask import block_sizes
 
-            self._sizes = dict(zip(self._dims, xarray_chunks(block_sizes(self._array)), strict=True))
-        return self._sizes
+        return dict(zip(self._dims, xarray_chunks(block_sizes(self._array)), strict=True))
 
     def __getitem__(self, dim: str) -> int | tuple[int, ...]:
-        return self._chunk_sizes()[dim]
+        return self._sizes[dim]
 
     def get(self, dim: str, default: Any = None) -> Any:
         """The sizes for a dimension; without a default, None if there are replicas.
