@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import Result, Table, json_of, plain, table_text, terminal_table, wrapped
+from intarsia.display import Result, Table, json_of, plain, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 
 TRACEBACK = "INTARSIA_TRACEBACK"
@@ -145,7 +145,7 @@ class Output:
             commit = self.document.get("snapshot_id")
             for each in (*self.shown, *([f"snapshot {commit}"] if commit else [])):
                 for block in each.blocks(None) if isinstance(each, Result) else [each]:
-                    show_table(block) if isinstance(block, Table) else print_line(block)
+                    print_table(block) if isinstance(block, Table) else print_line(block)
         sys.stdout.flush()  # another program may be waiting for it
 
 
@@ -168,13 +168,11 @@ def print_line(line: str, stream: Any = None) -> None:
         console.print(text)
 
 
-def show_table(table: Table) -> None:
-    """Print a table, fitted to the terminal, or in complete lines if there is none."""
-    console = _console(sys.stdout)
-    if console.is_terminal:
-        console.print(terminal_table(table, console.width), soft_wrap=False)
-    else:
-        print(table_text(table.columns, table.rows))
+def print_table(table: Table) -> None:
+    """Print a table as Python shows it, and on a terminal its first line in bold."""
+    text = Text(str(table))
+    text.highlight_regex(r"\A.+", "bold")
+    _console(sys.stdout).print(text)
 
 
 def progress_on_stderr(
