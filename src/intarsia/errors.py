@@ -83,6 +83,8 @@ class IntarsiaError(Exception):
         if command:
             self.command = _visible(command)
 
+    __str__ = Exception.__str__  # KeyError would quote the message
+
     def __reduce__(self) -> Any:
         """As every exception; dask would pass over the `__init__` of errors that leave it to their base."""
         return super().__reduce__()
@@ -242,9 +244,6 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
     intarsia.errors.NotLogicalArrayError: ...
     """
 
-    def __str__(self) -> str:  # KeyError would quote the message
-        return str(self.args[0])
-
 
 class MissingGroupError(NotLogicalArrayError, FileNotFoundError):
     """There is no Zarr group at that path.
@@ -290,9 +289,6 @@ class MissingMemberError(IntarsiaError, KeyError):
     >>> str(MissingMemberError("the member 'm-1' is missing"))
     "the member 'm-1' is missing"
     """
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ReadError(IntarsiaError, RuntimeError):

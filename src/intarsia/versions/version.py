@@ -7,6 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +23,6 @@ from intarsia.errors import (
     NotLogicalArrayError,
     ReadOnlyError,
     RepositoryNotFoundError,
-    VersionNotFoundError,
     argument,
 )
 from intarsia.logical import opening
@@ -39,11 +39,10 @@ from intarsia.versions.repository import (
     is_url,
     local_directory,
     open_repository,
-    versions_text,
 )
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
-"""Twelve bytes in Crockford's base 32."""
+"""Twelve bytes in Crockford's base 32; digits alone could be a time as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,16 +261,11 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
         return repo.lookup_tag(version)
     if version in repo.list_branches():
         return repo.lookup_branch(version)
-    if SNAPSHOT_ID.fullmatch(version):
-        return version
-    try:
-        when = parse_time(version)
-    except ValueError:
-        raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time"
-            f"{versions_text(repo)}"
-        ) from None
-    return Version(as_of=when).session(repo).snapshot_id
+    wanted = Version(snapshot_id=version)
+    if not SNAPSHOT_ID.fullmatch(version):
+        with suppress(ValueError):
+            wanted = Version(as_of=parse_time(version))
+    return wanted.session(repo).snapshot_id
 
 
 def group_at(store: Any, path: str, mode: str = "r") -> LogicalArrayHandle | None:
