@@ -90,11 +90,12 @@ class IntarsiaError(Exception):
         return super().__reduce__()
 
 
-def _in_python(name: str, value: object) -> str:
+def in_python(name: str, value: object) -> str:
+    """An argument as Python spells it."""
     return f"{name}=" if value is ... else f"{name}={value!r}".replace("Ellipsis", "…")
 
 
-_spelling: Callable[[str, object], str] = _in_python
+_spelling: Callable[[str, object], str] = in_python
 
 
 def argument(name: str, value: object = ...) -> str:
@@ -108,11 +109,11 @@ def argument(name: str, value: object = ...) -> str:
 
 def advice(python: str, command: str) -> str:
     """What to do: in Python, or at a command line while `spell_arguments` is in effect."""
-    return python if _spelling is _in_python else command
+    return python if _spelling is in_python else command
 
 
 @contextmanager
-def spell_arguments(spelling: Callable[[str, object], str | None]) -> Iterator[None]:
+def spell_arguments(spelling: Callable[[str, object], str]) -> Iterator[None]:
     """Spell the arguments in messages in another way during a `with` block, in all threads.
 
     >>> with spell_arguments(lambda name, value: f"--{name}"):
@@ -121,10 +122,7 @@ def spell_arguments(spelling: Callable[[str, object], str | None]) -> Iterator[N
     """
     global _spelling
 
-    def either(name: str, value: object) -> str:
-        return spelling(name, value) or _in_python(name, value)
-
-    before, _spelling = _spelling, either
+    before, _spelling = _spelling, spelling
     try:
         yield
     finally:
@@ -192,10 +190,10 @@ class MissingExtraError(IntarsiaError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(module, extra)
         self.name = module
-        self.extra = extra
 
     def __str__(self) -> str:
-        return f"{self.name} is not installed: {install_command(self.extra)}"
+        module, extra = self.args
+        return f"{module} is not installed: {install_command(extra)}"
 
 
 class ManifestError(IntarsiaError, ValueError):

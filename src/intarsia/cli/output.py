@@ -69,28 +69,29 @@ class Exit(IntEnum):
         return member
 
 
-# The first matching line counts, so a class comes before those that it derives from.
-CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
-    ((KeyboardInterrupt,), Exit.INTERRUPTED),
-    ((CommandError,), Exit.USAGE),
-    ((errors.MissingExtraError,), Exit.MISSING_EXTRA),
-    ((errors.NotAuthorizedError,), Exit.NOT_ALLOWED),
-    ((errors.NotLogicalArrayError, errors.VersionNotFoundError, FileNotFoundError), Exit.NOT_FOUND),
-    (
-        (
-            errors.ManifestError,
-            errors.MemberError,
-            errors.MissingMemberError,
-            errors.ChunkDecodeError,
-            errors.ReadError,
-        ),
-        Exit.DAMAGED,
-    ),
-    ((errors.ConcurrentUpdateError, errors.LockTimeoutError, icechunk.ConflictError), Exit.CONFLICT),
-    ((errors.RepositoryError,), Exit.STORAGE),
-    ((errors.IntarsiaError, FileExistsError), Exit.REFUSED),
-    ((OSError, icechunk.IcechunkError), Exit.STORAGE),
-)
+# The first that fits counts, so a class comes before those that it derives from.
+CODES: dict[type[BaseException], Exit] = {
+    KeyboardInterrupt: Exit.INTERRUPTED,
+    CommandError: Exit.USAGE,
+    errors.MissingExtraError: Exit.MISSING_EXTRA,
+    errors.NotAuthorizedError: Exit.NOT_ALLOWED,
+    errors.NotLogicalArrayError: Exit.NOT_FOUND,
+    errors.VersionNotFoundError: Exit.NOT_FOUND,
+    FileNotFoundError: Exit.NOT_FOUND,
+    errors.ManifestError: Exit.DAMAGED,
+    errors.MemberError: Exit.DAMAGED,
+    errors.MissingMemberError: Exit.DAMAGED,
+    errors.ChunkDecodeError: Exit.DAMAGED,
+    errors.ReadError: Exit.DAMAGED,
+    errors.ConcurrentUpdateError: Exit.CONFLICT,
+    errors.LockTimeoutError: Exit.CONFLICT,
+    icechunk.ConflictError: Exit.CONFLICT,
+    errors.RepositoryError: Exit.STORAGE,
+    errors.IntarsiaError: Exit.REFUSED,
+    FileExistsError: Exit.REFUSED,
+    OSError: Exit.STORAGE,
+    icechunk.IcechunkError: Exit.STORAGE,
+}
 
 
 def exit_of(error: BaseException) -> Exit:
@@ -99,7 +100,7 @@ def exit_of(error: BaseException) -> Exit:
     >>> exit_of(errors.OverlapError("…")).name, exit_of(ZeroDivisionError()).name
     ('REFUSED', 'UNEXPECTED')
     """
-    return next((code for kinds, code in CODES if isinstance(error, kinds)), Exit.UNEXPECTED)
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), Exit.UNEXPECTED)
 
 
 def print_error(error: BaseException, *, as_json: bool) -> Exit:

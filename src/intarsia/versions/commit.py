@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Protocol, Self
 
 import icechunk
@@ -217,19 +218,6 @@ class _BranchResetError(Exception):
     """A branch no longer has the snapshot that a change builds on."""
 
 
-def _group_of(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-def _with_groups_above(path: str) -> list[str]:
-    """A path, and those of all groups that it is in.
-
-    >>> _with_groups_above("/a/b")
-    ['/a/b', '/a', '/']
-    """
-    return [path] if path == "/" else [path, *_with_groups_above(_group_of(path))]
-
-
 @dataclass(frozen=True)
 class Changes:
     """The changes in a session or between two snapshots, by path.
@@ -272,17 +260,17 @@ class Changes:
     @property
     def all_groups(self) -> set[str]:
         """Every group in which anything changed."""
-        return self.groups | {_group_of(path) for path in self.arrays | self.chunks.keys()}
+        return self.groups | {str(PurePosixPath(path).parent) for path in self.arrays | self.chunks.keys()}
 
     def written_in(self, group: str) -> Written:
         """The chunks written, by the names of the arrays in a group."""
-        own = (path for path in self.chunks if _group_of(path) == group)
-        return {path.rpartition("/")[2]: self.chunks[path] for path in own}
+        paths = map(PurePosixPath, self.chunks)
+        return {path.name: self.chunks[str(path)] for path in paths if str(path.parent) == group}
 
     def inside(self, nodes: set[str]) -> set[str]:
         """What changed of these nodes and below them."""
-        changed = self.groups | self.arrays | self.chunks.keys()
-        return {path for path in changed if not nodes.isdisjoint(_with_groups_above(path))}
+        changed = map(PurePosixPath, self.groups | self.arrays | self.chunks.keys())
+        return {str(path) for path in changed if not nodes.isdisjoint(map(str, (path, *path.parents)))}
 
     def removed_under(self, theirs: "Changes") -> set[str]:
         """What one of two changed in nodes that the other removed, or both removed or made again.

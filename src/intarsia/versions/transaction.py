@@ -15,7 +15,7 @@ from intarsia.logical import opening
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
 from intarsia.versions.forks import WriteShare, merge_shares
-from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 
 
 class Transaction:
@@ -108,8 +108,9 @@ class Transaction:
             # after Ctrl-C its writes are still on their way, and discard_changes may wait for them for ever.
             if "store" in vars(self):
                 self.store.give_up()
-        if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-            raise translate_error(error, self.repo) from error
+        if isinstance(error, icechunk.IcechunkError):
+            with explain_errors(self.repo):
+                raise error
 
 
 def transaction(
