@@ -11,6 +11,7 @@ items; `cell_text` puts the values into words, and `json_of` gives them to machi
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import re
 import shutil
@@ -464,6 +465,8 @@ def cell_text(value: object, name: str = "") -> str:
 def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
+    What JSON lacks becomes text: NaN, times, complex numbers and everything else.
+
     >>> json_of([Table(("Size",), [("1 B",)])])
     [{'columns': ['Size'], 'rows': [['1 B']]}]
     """
@@ -475,7 +478,7 @@ def json_of(value: Any) -> Any:
         return {str(key): json_of(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [json_of(each) for each in value]
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
 

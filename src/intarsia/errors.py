@@ -222,12 +222,12 @@ class ManifestVersionError(ManifestError):
 
     def __init__(self, version: int, known: int) -> None:
         IntarsiaError.__init__(self, version, known)
-        self.problems, self.version, self.known = [], version, known
+        self.problems = []
 
     def __str__(self) -> str:
-        version = f"{self.version!s:.40}"
+        version, known = f"{self.args[0]!s:.40}", self.args[1]
         return (
-            f"the manifest has version {version}, but this intarsia reads version {self.known}.\n"
+            f"the manifest has version {version}, but this intarsia reads version {known}.\n"
             f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
 

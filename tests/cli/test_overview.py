@@ -46,7 +46,7 @@ def test_tags_and_branches_are_made_listed_and_removed(store, made):
     assert document("info", store, "--branch", "trial")["shape"] == [20, 6, 8]
     succeed("branch", store, "trial", "--delete")
     assert "cannot be deleted" in failure("branch", store, "main", "--delete", code=8)
-    assert "snapshot id: `nowhere`" in failure("branch", store, "x", "nowhere", code=3)
+    assert "no version" in failure("branch", store, "x", "nowhere", code=3)
 
 
 def test_versions_and_tags_need_a_repository(plain):

@@ -224,7 +224,7 @@ def test_versions_go_by_id_tag_branch_or_time(repo):
         assert intarsia.diff(repo, "t", version, "main").bounds("added") == (((4, 6),),)
     assert not intarsia.diff(repo, "t", now)
     assert not intarsia.diff(repo, "t", now.isoformat(), "main")
-    with pytest.raises(intarsia.errors.VersionNotFoundError, match=r"id: `v2`.*\n.*tags: v1"):
+    with pytest.raises(intarsia.errors.VersionNotFoundError, match=r"no version 'v2'.*\n.*tags: v1"):
         intarsia.diff(repo, "t", "v2")
 
 

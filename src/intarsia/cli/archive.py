@@ -116,7 +116,6 @@ class ArchiveOptions:
 
 
 ARCHIVE: dict[str, args.OptionSyntax] = {
-    "authorize": args.OptionSyntax(args.parse_allowed, kind=args.MANY, option="allow"),
     "dims": args.OptionSyntax(parse_dims, kind=args.MANY, option="dim"),
     "stack": args.OptionSyntax(parse_stacks, kind=args.MANY),
     "coordinate": args.OptionSyntax(parse_coordinate),
@@ -137,7 +136,7 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     return options if is_known else {"combine": "by_coords", **options}
 
 
-@verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, unit="steps", **ARCHIVE)
+@verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, **ARCHIVE)
 def ingest(files: list[str], place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
@@ -163,7 +162,7 @@ WRITING = ["combine", "errors", "batch", "dry_run"]
 """The arguments of `intarsia.ingest` that `lint` decides itself."""
 
 
-@verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, unit="steps", **ARCHIVE)
+@verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, **ARCHIVE)
 def lint(
     files: list[str],
     *,

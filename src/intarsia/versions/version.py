@@ -7,7 +7,6 @@ import datetime
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from intarsia.errors import (
     NotLogicalArrayError,
     ReadOnlyError,
     RepositoryNotFoundError,
+    VersionNotFoundError,
     argument,
 )
 from intarsia.logical import opening
@@ -39,6 +39,7 @@ from intarsia.versions.repository import (
     is_url,
     local_directory,
     open_repository,
+    versions_text,
 )
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
@@ -261,11 +262,15 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
         return repo.lookup_tag(version)
     if version in repo.list_branches():
         return repo.lookup_branch(version)
-    wanted = Version(snapshot_id=version)
-    if not SNAPSHOT_ID.fullmatch(version):
-        with suppress(ValueError):
-            wanted = Version(as_of=parse_time(version))
-    return wanted.session(repo).snapshot_id
+    if SNAPSHOT_ID.fullmatch(version):
+        return version
+    try:
+        when = parse_time(version)
+    except ValueError:
+        raise VersionNotFoundError(
+            f"{describe(repo)} has no version {version!r}{versions_text(repo)}"
+        ) from None
+    return Version(as_of=when).session(repo).snapshot_id
 
 
 def group_at(store: Any, path: str, mode: str = "r") -> LogicalArrayHandle | None:
