@@ -136,7 +136,7 @@ def _by_coordinates(options: dict[str, Any]) -> dict[str, Any]:
     return options if is_known else {"combine": "by_coords", **options}
 
 
-@verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, **ARCHIVE)
+@verb(intarsia.ingest, without=["combine"], words=ArchiveOptions, unit="steps", **ARCHIVE)
 def ingest(files: list[str], place: NewRepository, *, dry_run: bool = False, **options: Any) -> Output:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
@@ -162,7 +162,7 @@ WRITING = ["combine", "errors", "batch", "dry_run"]
 """The arguments of `intarsia.ingest` that `lint` decides itself."""
 
 
-@verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, **ARCHIVE)
+@verb(intarsia.ingest, without=WRITING, words=ArchiveOptions, unit="steps", **ARCHIVE)
 def lint(
     files: list[str],
     *,

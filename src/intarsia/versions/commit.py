@@ -401,8 +401,10 @@ class SessionChanges:
             with writing(session):
                 session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
-            conflicts = [(each, each.conflicted_chunks or [""]) for each in failed.conflicts]
-            return [f"{each.path}: {each.conflict_type} {min(chunks)}" for each, chunks in conflicts]
+            return [
+                f"{each.path}: {each.conflict_type} {min(each.conflicted_chunks or [], default='')}".rstrip()
+                for each in failed.conflicts
+            ]
         changed = self._hidden_writes(ours)
         for precondition in self.preconditions:
             changed += precondition.violations_until(repo, session.snapshot_id)

@@ -7,6 +7,7 @@ Credentials come only from here, never out of Icechunk's objects; they are never
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +16,6 @@ import icechunk
 from intarsia.display import names_text
 from intarsia.engine.fetch.virtual import Container
 from intarsia.errors import IngestError
-from intarsia.extras import is_installed
 
 S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
 """What the container of a bucket says about it."""
@@ -223,7 +223,7 @@ def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | Non
     scheme, own = scheme_of(prefix), dict(options)
     if scheme == "file":
         return Container(prefix)
-    if not is_installed("obstore") or own.get("headers"):
+    if find_spec("obstore") is None or own.get("headers"):
         return None
     if scheme == "s3":
         endpoint, keys = own.get("endpoint_url"), _keys(own)
