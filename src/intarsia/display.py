@@ -11,13 +11,14 @@ items; `cell_text` puts the values into words, and `json_of` gives them to machi
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from importlib.util import find_spec
+from itertools import zip_longest
 from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 UNKNOWN = "?"
@@ -328,39 +329,9 @@ def short_id(name: str, cell: str) -> str:
     return cell[: SHORTEST_ID - 1] + "…" if name in IDS and len(cell) > SHORTEST_ID else cell
 
 
-def terminal_table(table: Table, width: int) -> Any:
-    """A table for a terminal of this width, for rich to print.
-
-    First identifiers are shortened, then texts are wrapped between words. Words, shapes and numbers are never
-    cut: if they do not fit, or a row would take many lines, every row becomes a list of names and values.
-    """
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    columns, rows = table.columns, [[plain(cell) for cell in row] for row in table.rows]
-    short = [[short_id(name, cell) for name, cell in zip(columns, row, strict=True)] for row in rows]
-    widths = _fit_widths(columns, rows, width)
-    if not widths and (widths := _fit_widths(columns, short, width, MAX_LINES)):
-        rows = short
-    grid = Grid(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), show_header=bool(widths))
-    for name, size in zip(columns, widths, strict=False):
-        grid.add_column(Text(name), justify="right" if name in NUMBERS else "left", width=size)
-    for i, row in enumerate(rows):
-        cells = [Text(cell, overflow="fold") for cell in row]
-        if widths:
-            grid.add_row(*cells)
-            continue
-        if i:
-            grid.add_row()
-        for name, cell in zip(columns, cells, strict=True):
-            if cell:
-                grid.add_row(Text(name), cell)
-    return grid
-
-
 def _fit_widths(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, most_lines: int = 1
-) -> list[int]:
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, most_lines: int
+) -> list[int] | None:
     """The widths of columns if they fit: the widest text shrinks first, down to its longest word."""
     cells = [list(each) for each in zip(columns, *rows, strict=True)]
     widths = [max(map(len, column)) for column in cells]
@@ -370,32 +341,54 @@ def _fit_widths(
         else max([-(-size // most_lines), *(len(word) for cell in column for word in cell.split())])
         for name, column, size in zip(columns, cells, widths, strict=True)
     ]
-    while (excess := sum(widths) + len(GAP) * (len(columns) - 1) - width) > 0:
+    while width is not None and (excess := sum(widths) + len(GAP) * (len(columns) - 1) - width) > 0:
         widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
         if widths[widest] == least[widest]:
-            return []
+            return None
         widths[widest] = max(least[widest], widths[widest] - excess)
     return widths
 
 
-def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in plain text, as wide as it is.
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
+    """A table in plain text, as wide as it is, or in a terminal of this width.
+
+    To fit, first identifiers are shortened, then texts are wrapped between words. Words, shapes and numbers
+    are never cut: if they do not fit, or a row would take many lines, every row becomes a list of names and
+    values.
 
     >>> print(table_text(("Codecs", "Size"), [("gzip", "1 kB"), ("raw", "100 kB")]))
     Codecs    Size
     gzip      1 kB
     raw     100 kB
     """
-    table = [list(columns), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    cells = [[plain(cell) for cell in row] for row in rows]
+    short = [[short_id(name, cell) for name, cell in zip(columns, row, strict=True)] for row in cells]
+    for shown, most_lines in ((cells, 1), (short, MAX_LINES)):
+        widths = _fit_widths(columns, shown, width, most_lines)
+        if widths is not None:
+            return _laid_out([columns, *shown], widths, [name in NUMBERS for name in columns])
+    named = max(map(len, columns))
+    pairs = [("", "")]
+    for row in cells:
+        pairs += [(name, cell) for name, cell in zip(columns, row, strict=True) if cell] + [("", "")]
+    room = max((width or 0) - named - len(GAP), 1)
+    return _laid_out(pairs[1:-1], [named, room], [False, False])
 
-    def line(row: Sequence[str]) -> str:
-        cells = zip(columns, row, widths, strict=True)
-        return GAP.join(
-            cell.rjust(n) if name in NUMBERS else cell.ljust(n) for name, cell, n in cells
-        ).rstrip()
 
-    return "\n".join(map(line, table))
+def _laid_out(rows: Iterable[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """Rows in lines; cells that are wider than their column are wrapped."""
+    from textwrap import wrap
+
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        parts = [wrap(cell, n, break_on_hyphens=False) if len(cell) > n else [cell] for cell, n in cells]
+        for line in zip_longest(*parts, fillvalue=""):
+            placed = zip(line, widths, right, strict=True)
+            lines.append(
+                GAP.join(text.rjust(n) if end else text.ljust(n) for text, n, end in placed).rstrip()
+            )
+    return "\n".join(lines)
 
 
 STYLE = (
@@ -472,6 +465,8 @@ def cell_text(value: object, name: str = "") -> str:
 def json_of(value: Any) -> Any:
     """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
 
+    What JSON lacks becomes text: NaN, times, complex numbers and everything else.
+
     >>> json_of([Table(("Size",), [("1 B",)])])
     [{'columns': ['Size'], 'rows': [['1 B']]}]
     """
@@ -483,7 +478,7 @@ def json_of(value: Any) -> Any:
         return {str(key): json_of(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [json_of(each) for each in value]
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
 
@@ -524,15 +519,7 @@ class Table:
         return cls(tuple(used), list(zip(*used.values(), strict=True)))
 
     def __str__(self) -> str:
-        width = terminal_width()
-        if width is None or find_spec("rich") is None:
-            return table_text(self.columns, self.rows)
-        from rich.console import Console
-
-        console = Console(width=width, color_system=None)
-        with console.capture() as capture:
-            console.print(terminal_table(self, width))
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        return table_text(self.columns, self.rows, terminal_width())
 
     def _repr_html_(self) -> str:
         return STYLE + table_html(self.columns, self.rows)

@@ -83,16 +83,19 @@ class IntarsiaError(Exception):
         if command:
             self.command = _visible(command)
 
+    __str__ = Exception.__str__  # KeyError would quote the message
+
     def __reduce__(self) -> Any:
         """As every exception; dask would pass over the `__init__` of errors that leave it to their base."""
         return super().__reduce__()
 
 
-def _in_python(name: str, value: object) -> str:
+def in_python(name: str, value: object) -> str:
+    """An argument as Python spells it."""
     return f"{name}=" if value is ... else f"{name}={value!r}".replace("Ellipsis", "…")
 
 
-_spelling: Callable[[str, object], str] = _in_python
+_spelling: Callable[[str, object], str] = in_python
 
 
 def argument(name: str, value: object = ...) -> str:
@@ -106,11 +109,11 @@ def argument(name: str, value: object = ...) -> str:
 
 def advice(python: str, command: str) -> str:
     """What to do: in Python, or at a command line while `spell_arguments` is in effect."""
-    return python if _spelling is _in_python else command
+    return python if _spelling is in_python else command
 
 
 @contextmanager
-def spell_arguments(spelling: Callable[[str, object], str | None]) -> Iterator[None]:
+def spell_arguments(spelling: Callable[[str, object], str]) -> Iterator[None]:
     """Spell the arguments in messages in another way during a `with` block, in all threads.
 
     >>> with spell_arguments(lambda name, value: f"--{name}"):
@@ -119,10 +122,7 @@ def spell_arguments(spelling: Callable[[str, object], str | None]) -> Iterator[N
     """
     global _spelling
 
-    def either(name: str, value: object) -> str:
-        return spelling(name, value) or _in_python(name, value)
-
-    before, _spelling = _spelling, either
+    before, _spelling = _spelling, spelling
     try:
         yield
     finally:
@@ -190,10 +190,10 @@ class MissingExtraError(IntarsiaError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(module, extra)
         self.name = module
-        self.extra = extra
 
     def __str__(self) -> str:
-        return f"{self.name} is not installed: {install_command(self.extra)}"
+        module, extra = self.args
+        return f"{module} is not installed: {install_command(extra)}"
 
 
 class ManifestError(IntarsiaError, ValueError):
@@ -222,12 +222,12 @@ class ManifestVersionError(ManifestError):
 
     def __init__(self, version: int, known: int) -> None:
         IntarsiaError.__init__(self, version, known)
-        self.problems, self.version, self.known = [], version, known
+        self.problems = []
 
     def __str__(self) -> str:
-        version = f"{self.version!s:.40}"
+        version, known = f"{self.args[0]!s:.40}", self.args[1]
         return (
-            f"the manifest has version {version}, but this intarsia reads version {self.known}.\n"
+            f"the manifest has version {version}, but this intarsia reads version {known}.\n"
             f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
 
@@ -241,9 +241,6 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
     ...
     intarsia.errors.NotLogicalArrayError: ...
     """
-
-    def __str__(self) -> str:  # KeyError would quote the message
-        return str(self.args[0])
 
 
 class MissingGroupError(NotLogicalArrayError, FileNotFoundError):
@@ -290,9 +287,6 @@ class MissingMemberError(IntarsiaError, KeyError):
     >>> str(MissingMemberError("the member 'm-1' is missing"))
     "the member 'm-1' is missing"
     """
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ReadError(IntarsiaError, RuntimeError):

@@ -1,7 +1,6 @@
 """Importing what an extra brings; if it is missing, an error names the pip command."""
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from intarsia.errors import MissingExtraError
@@ -24,12 +23,3 @@ def import_extra(module: str, name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package, name) from error
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package is installed, without importing it.
-
-    >>> is_installed("numpy"), is_installed("no_such_parser")
-    (True, False)
-    """
-    return find_spec(package) is not None

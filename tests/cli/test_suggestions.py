@@ -101,7 +101,7 @@ def test_sources_and_versions_that_are_not_there(tmp_path, repo):
     ran = run("relocate", tmp_path / "archive", "file:///nowhere=file:///new")
     assert "0.nc" in follow(ran, "intarsia sources STORE", STORE=tmp_path / "archive")
     ran = run("regions", repo, "a", "--as-of", "2001-01-01")
-    assert "intarsia log lists them" in ran.err
+    assert "intarsia log lists the versions" in ran.err
     assert "created" in succeed("log", repo)
 
 

@@ -124,9 +124,7 @@ def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
         lambda: intarsia.append(shared, "a", rows(1), merge=False),
         lambda: intarsia.write(shared, "a", (0, 0), 1),
     ):
-        with pytest.raises(
-            intarsia.errors.RepositoryError, match=r"seconds in the future.*\n.*Correct the clock"
-        ):
+        with pytest.raises(intarsia.errors.RepositoryError, match="clock of this machine is behind"):
             change()
     with pytest.raises(intarsia.errors.RepositoryError, match="clock of this machine is behind"):
         intarsia.vacuum(shared, forget_before=datetime.timedelta(days=1))

@@ -103,7 +103,7 @@ def test_work_that_two_workers_do(repo):
         array = tx.open("a")
         too_much, other = array.fork_for(2)
         too_much[:] = 1
-        with pytest.raises(IntarsiaError, match=r"Write only to the selections in share\.boxes"):
+        with pytest.raises(IntarsiaError, match=r"let every worker write to share\.boxes only"):
             tx.merge(too_much, other)
         one, other = array.fork_for(2)
         for share in (one, other):

@@ -303,7 +303,7 @@ def test_the_error_names_what_changed_and_travels_between_processes(repo):
     with pytest.raises(intarsia.errors.ConcurrentUpdateError) as caught:
         race(repo, write(0, 90), write(1, 91))
     member = intarsia.open(repo, "t").regions[0].name
-    assert caught.value.changed == [f"/t/{member}: chunks (0,)"]
+    assert caught.value.changed == [f"/t/{member}: Chunk double update [0]"]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.changed) == (str(caught.value), caught.value.changed)
 

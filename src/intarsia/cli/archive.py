@@ -115,7 +115,6 @@ class ArchiveOptions:
 
 
 ARCHIVE: dict[str, args.OptionSyntax] = {
-    "authorize": args.OptionSyntax(args.parse_allowed, kind=args.MANY, option="allow"),
     "dims": args.OptionSyntax(parse_dims, kind=args.MANY, option="dim"),
     "stack": args.OptionSyntax(parse_stacks, kind=args.MANY),
     "coordinate": args.OptionSyntax(parse_coordinate),

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,18 +39,14 @@ def parse_selection_text(text: str, _what: str = "") -> tuple[IndexEntry, ...]:
     >>> parse_selection_text("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
-    inside = text.replace("…", "...").strip()
-    try:
-        try:
+    entries = text.replace("…", "...").strip()
+    brackets = entries.startswith("[") and entries.endswith("]")  # of the selection, or of one list
+    for inside in (entries, entries[1:-1]) if brackets else (entries,):
+        with suppress(ValueError):
             return _entries(inside)
-        except ValueError:
-            if not (inside.startswith("[") and inside.endswith("]")):
-                raise
-            return _entries(inside[1:-1])  # it was written with its brackets
-    except ValueError:
-        raise CommandError(
-            f"selection {text!r}: write integers, slices and lists of integers, as in '0:10, -1, [3, 5], ...'"
-        ) from None
+    raise CommandError(
+        f"selection {text!r}: write integers, slices and lists of integers, as in '0:10, -1, [3, 5], ...'"
+    )
 
 
 OUTER_COMMA = re.compile(r",(?![^\[]*\])")

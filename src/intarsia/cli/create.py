@@ -1,5 +1,6 @@
 """Commands that put data into a store: `create`, `append`."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,14 @@ def create(place: NewStore, array: args.NewPath, **fields: Any) -> Output:
     )
 
 
-def _axis(text: str, _what: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text
+NUMBER = re.compile(r"-?\d+")
 
 
-@verb(intarsia.append, without=["casting"], axis=args.OptionSyntax(_axis))
+@verb(
+    intarsia.append,
+    without=["casting"],
+    axis=args.OptionSyntax(lambda text, _: int(text) if NUMBER.fullmatch(text) else text),
+)
 def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: Any) -> Output:
     """Append data from a file; without codecs it is encoded like the region before it.
 

@@ -136,26 +136,15 @@ def read(
         shape=values.shape,
         dtype=values.dtype,
         output=output,
-        values=None if output is not None else _values_for_json(values, null),
+        values=None if output is not None else _cells(values, null, None).tolist(),
     )
-
-
-def _values_for_json(values: Values, null: Values) -> object:
-    """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
-    cells = _cells(values, null, None)
-    if values.dtype.kind not in "biu" and cells.size:
-        cells = np.vectorize(_json_value, otypes=[object])(cells)
-    return cells.tolist()
-
-
-def _json_value(value: object) -> object:
-    return value if value is None or (isinstance(value, float) and np.isfinite(value)) else str(value)
 
 
 def _cells(values: Values, null: Values, instead: object) -> Values:
     """Values as Python objects, with something `instead` of nulls."""
-    # As objects, times in nanoseconds would be mere numbers.
-    cells = (values.astype(np.str_) if values.dtype.kind in "mM" else values).astype(object)
+    cells = values.astype(object)
+    if values.dtype.kind in "mMV":  # times in nanoseconds would be mere numbers, records are no lists
+        cells.flat = [str(value) for value in values.flat]
     cells[null] = instead
     return cells
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import Result, Table, json_of, plain, table_text, terminal_table, wrapped
+from intarsia.display import Result, Table, json_of, plain, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 
 TRACEBACK = "INTARSIA_TRACEBACK"
@@ -69,28 +69,29 @@ class Exit(IntEnum):
         return member
 
 
-# The first matching line counts, so a class comes before those that it derives from.
-CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
-    ((KeyboardInterrupt,), Exit.INTERRUPTED),
-    ((CommandError,), Exit.USAGE),
-    ((errors.MissingExtraError,), Exit.MISSING_EXTRA),
-    ((errors.NotAuthorizedError,), Exit.NOT_ALLOWED),
-    ((errors.NotLogicalArrayError, errors.VersionNotFoundError, FileNotFoundError), Exit.NOT_FOUND),
-    (
-        (
-            errors.ManifestError,
-            errors.MemberError,
-            errors.MissingMemberError,
-            errors.ChunkDecodeError,
-            errors.ReadError,
-        ),
-        Exit.DAMAGED,
-    ),
-    ((errors.ConcurrentUpdateError, errors.LockTimeoutError, icechunk.ConflictError), Exit.CONFLICT),
-    ((errors.RepositoryError,), Exit.STORAGE),
-    ((errors.IntarsiaError, FileExistsError), Exit.REFUSED),
-    ((OSError, icechunk.IcechunkError), Exit.STORAGE),
-)
+# The first that fits counts, so a class comes before those that it derives from.
+CODES: dict[type[BaseException], Exit] = {
+    KeyboardInterrupt: Exit.INTERRUPTED,
+    CommandError: Exit.USAGE,
+    errors.MissingExtraError: Exit.MISSING_EXTRA,
+    errors.NotAuthorizedError: Exit.NOT_ALLOWED,
+    errors.NotLogicalArrayError: Exit.NOT_FOUND,
+    errors.VersionNotFoundError: Exit.NOT_FOUND,
+    FileNotFoundError: Exit.NOT_FOUND,
+    errors.ManifestError: Exit.DAMAGED,
+    errors.MemberError: Exit.DAMAGED,
+    errors.MissingMemberError: Exit.DAMAGED,
+    errors.ChunkDecodeError: Exit.DAMAGED,
+    errors.ReadError: Exit.DAMAGED,
+    errors.ConcurrentUpdateError: Exit.CONFLICT,
+    errors.LockTimeoutError: Exit.CONFLICT,
+    icechunk.ConflictError: Exit.CONFLICT,
+    errors.RepositoryError: Exit.STORAGE,
+    errors.IntarsiaError: Exit.REFUSED,
+    FileExistsError: Exit.REFUSED,
+    OSError: Exit.STORAGE,
+    icechunk.IcechunkError: Exit.STORAGE,
+}
 
 
 def exit_of(error: BaseException) -> Exit:
@@ -99,7 +100,7 @@ def exit_of(error: BaseException) -> Exit:
     >>> exit_of(errors.OverlapError("…")).name, exit_of(ZeroDivisionError()).name
     ('REFUSED', 'UNEXPECTED')
     """
-    return next((code for kinds, code in CODES if isinstance(error, kinds)), Exit.UNEXPECTED)
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), Exit.UNEXPECTED)
 
 
 def print_error(error: BaseException, *, as_json: bool) -> Exit:
@@ -145,7 +146,7 @@ class Output:
             commit = self.document.get("snapshot_id")
             for each in (*self.shown, *([f"snapshot {commit}"] if commit else [])):
                 for block in each.blocks(None) if isinstance(each, Result) else [each]:
-                    show_table(block) if isinstance(block, Table) else print_line(block)
+                    print_table(block) if isinstance(block, Table) else print_line(block)
         sys.stdout.flush()  # another program may be waiting for it
 
 
@@ -168,13 +169,11 @@ def print_line(line: str, stream: Any = None) -> None:
         console.print(text)
 
 
-def show_table(table: Table) -> None:
-    """Print a table, fitted to the terminal, or in complete lines if there is none."""
-    console = _console(sys.stdout)
-    if console.is_terminal:
-        console.print(terminal_table(table, console.width), soft_wrap=False)
-    else:
-        print(table_text(table.columns, table.rows))
+def print_table(table: Table) -> None:
+    """Print a table as Python shows it, and on a terminal its first line in bold."""
+    text = Text(str(table))
+    text.highlight_regex(r"\A.+", "bold")
+    _console(sys.stdout).print(text)
 
 
 def progress_on_stderr(

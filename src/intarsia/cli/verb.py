@@ -15,7 +15,7 @@ import typer
 
 from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, SharedOptions, syntax_of
 from intarsia.cli.output import Exit, Output, print_error, progress_on_stderr
-from intarsia.errors import spell_arguments
+from intarsia.errors import in_python, spell_arguments
 from intarsia.versions.repository import explain_errors
 
 OF_STORES = frozenset(("branch", "tag", "snapshot_id", "as_of", "message"))
@@ -102,8 +102,8 @@ def verb(
             used = (option for option in passed_on if texts[option.parameter.name] not in (None, [], False))
             return values | {option.argument: option.value(texts) for option in used}
 
-        def spell(name: str, value: object) -> str | None:
-            return named[name].text(value) if name in named else None
+        def spell(name: str, value: object) -> str:
+            return named[name].text(value) if name in named else in_python(name, value)
 
         @functools.wraps(function)
         def command(*, as_json: bool, **texts: Any) -> None:

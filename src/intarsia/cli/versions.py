@@ -69,8 +69,7 @@ def restore(place: BranchToCommit, array: args.OneArray, version: str) -> Output
         version (VERSION): A snapshot's id, a tag, a branch or a time (ISO 8601).
     """
     repo, path = place.repository("keeps no versions"), array.strip("/")
-    words = place.message or f"restore {path} to {version}"
-    commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
+    commit = intarsia.restore(repo, path, version, **place.commit)
     return Output(f"{path} is as it was in {version}", path=path, version=version, snapshot_id=commit)
 
 

@@ -11,24 +11,26 @@ manifest and for theirs under ours. `ReadPrecondition` defines, once, what "noth
 """
 
 import datetime
+import math
 import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Protocol, Self
 
 import icechunk
 
 from intarsia._icechunk import writing
 from intarsia.engine.prepared_member import object_shape
-from intarsia.errors import ConcurrentUpdateError, RepositoryError
+from intarsia.errors import ConcurrentUpdateError
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.manifest_diff import rebacked_boxes, region_part_in_chunk, rows_of
 from intarsia.manifest.region_table import Row
 from intarsia.versions.locking import commit_lock
-from intarsia.versions.repository import clock_is_behind, describe, explain_errors
+from intarsia.versions.repository import clock_is_behind, explain_errors
 from intarsia.versions.version import group_at, manifest_at, node_at
 
 METADATA_KEY = "intarsia"
@@ -137,22 +139,16 @@ class Commit:
                 with writing(session):
                     return session.commit(self.message, metadata)
             except icechunk.IcechunkError as error:
-                if not clock_is_behind(error):
+                ahead = self._seconds_ahead(session) if clock_is_behind(error) else math.inf
+                if time.monotonic() + ahead > last:
                     raise
-                ahead = self._newest(session) - datetime.datetime.now(datetime.UTC)
-                wait = max(ahead.total_seconds(), CLOCK_TICK)
-                if time.monotonic() + wait > last:
-                    raise RepositoryError(
-                        f"{describe(self.repo)}: nothing can be committed to branch {self.branch!r} yet. Its "
-                        f"last commit lies {wait:,.0f} seconds in the future, by the clock of this machine.\n"
-                        "  Correct the clock that is wrong: this one, or that of the last writer"
-                    ) from error
-                time.sleep(wait)
+                time.sleep(ahead)
 
-    def _newest(self, session: icechunk.Session) -> datetime.datetime:
-        """The time that a commit must be later than."""
+    def _seconds_ahead(self, session: icechunk.Session) -> float:
+        """How long it takes until a commit is later than those before it."""
         parent = next(iter(self.repo.ancestry(snapshot_id=session.snapshot_id)))
-        return max(parent.written_at, next(iter(self.repo.ops_log())).updated_at)
+        newest = max(parent.written_at, next(iter(self.repo.ops_log())).updated_at)
+        return max((newest - datetime.datetime.now(datetime.UTC)).total_seconds(), CLOCK_TICK)
 
     def find(self, since: str) -> str | None:
         """The snapshot of this very commit, among those after `since`; None if it never happened."""
@@ -222,35 +218,6 @@ class _BranchResetError(Exception):
     """A branch no longer has the snapshot that a change builds on."""
 
 
-def _conflict_text(conflict: icechunk.Conflict) -> str:
-    if conflict.conflict_type == icechunk.ConflictType.ChunkDoubleUpdate:
-        return f"chunks {chunks_text(map(tuple, conflict.conflicted_chunks or ()))}"
-    return str(conflict.conflict_type)
-
-
-MAX_SHOWN_CHUNKS = 4
-
-
-def chunks_text(chunks: Iterable[tuple[int, ...]]) -> str:
-    """A few of these chunks, for messages."""
-    listed = sorted(chunks)
-    more = f" and {len(listed) - MAX_SHOWN_CHUNKS} more" if len(listed) > MAX_SHOWN_CHUNKS else ""
-    return f"{', '.join(map(str, listed[:MAX_SHOWN_CHUNKS]))}{more}"
-
-
-def _group_of(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-def _with_groups_above(path: str) -> list[str]:
-    """A path, and those of all groups that it is in.
-
-    >>> _with_groups_above("/a/b")
-    ['/a/b', '/a', '/']
-    """
-    return [path] if path == "/" else [path, *_with_groups_above(_group_of(path))]
-
-
 @dataclass(frozen=True)
 class Changes:
     """The changes in a session or between two snapshots, by path.
@@ -293,17 +260,17 @@ class Changes:
     @property
     def all_groups(self) -> set[str]:
         """Every group in which anything changed."""
-        return self.groups | {_group_of(path) for path in self.arrays | self.chunks.keys()}
+        return self.groups | {str(PurePosixPath(path).parent) for path in self.arrays | self.chunks.keys()}
 
     def written_in(self, group: str) -> Written:
         """The chunks written, by the names of the arrays in a group."""
-        own = (path for path in self.chunks if _group_of(path) == group)
-        return {path.rpartition("/")[2]: self.chunks[path] for path in own}
+        paths = map(PurePosixPath, self.chunks)
+        return {path.name: self.chunks[str(path)] for path in paths if str(path.parent) == group}
 
     def inside(self, nodes: set[str]) -> set[str]:
         """What changed of these nodes and below them."""
-        changed = self.groups | self.arrays | self.chunks.keys()
-        return {path for path in changed if not nodes.isdisjoint(_with_groups_above(path))}
+        changed = map(PurePosixPath, self.groups | self.arrays | self.chunks.keys())
+        return {str(path) for path in changed if not nodes.isdisjoint(map(str, (path, *path.parents)))}
 
     def removed_under(self, theirs: "Changes") -> set[str]:
         """What one of two changed in nodes that the other removed, or both removed or made again.
@@ -434,7 +401,10 @@ class SessionChanges:
             with writing(session):
                 session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
-            return [f"{conflict.path}: {_conflict_text(conflict)}" for conflict in failed.conflicts]
+            return [
+                f"{each.path}: {each.conflict_type} {min(each.conflicted_chunks or [], default='')}".rstrip()
+                for each in failed.conflicts
+            ]
         changed = self._hidden_writes(ours)
         for precondition in self.preconditions:
             changed += precondition.violations_until(repo, session.snapshot_id)

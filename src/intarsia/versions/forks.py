@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -15,13 +16,11 @@ from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.manifest_diff import region_part_in_chunk, rows_of
-from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
+from intarsia.versions.commit import Changes, ReadPrecondition
 from intarsia.versions.version import group_in_fork
 
 type Chunks = dict[str, set[tuple[int, ...]]]
 """Chunks (or shards, if there are any) by member, or by the path of the array."""
-type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
-"""Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
 
 
 @dataclass(eq=False, repr=False)
@@ -139,64 +138,35 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
 def merge_shares(session: icechunk.Session, shares: Iterable[WriteShare]) -> None:
     """Merge the changes of workers into a session; all of them are checked before any is merged."""
     shares = list(shares)
-    cached: Places = {}
-    written: Chunks = {}
-    for share in shares:
-        changes = Changes.of(share.fork.status())
-        _check_share(share, session, changes)
-        for path, indices in changes.chunks.items():
-            if twice := written.setdefault(path, set()) & indices:
-                raise ForkError(
-                    f"two workers wrote the same chunks, {chunks_text(twice)} of {path}: one would overwrite "
-                    "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
-                )
-            _check_chunks(session, share.base, path, indices, cached)
-            written[path] |= indices
+    if problem := next(_problems(session, shares), None):
+        raise ForkError(
+            f"{problem}.\n  Nothing was merged. Change the layout first, then divide the work with "
+            "array.fork_for(n), and let every worker write to share.boxes only"
+        )
     with writing(session):
         session.merge(*(share.fork for share in shares))
 
 
-def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes) -> None:
-    """Refuse anything but values in the chunks of the share, for the layout that was divided."""
-    if changed := ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
-        raise ForkError(
-            f"the layout of {share.path!r} changed after the work was divided: {changed[0]}.\n"
-            "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
-        )
-    if changes.groups or changes.arrays:
-        raise ForkError(
-            f"a worker changed more than values: {min(changes.groups | changes.arrays)}.\n"
-            "  Nothing was merged. Change layout and attributes in the transaction itself"
-        )
-    for path, indices in changes.chunks.items():
-        group, _, name = path.strip("/").rpartition("/")
-        extra = indices - (share.chunks.get(name, set()) if group == share.path else set())
-        if extra:
-            raise ForkError(
-                f"a worker wrote chunks that are not in its share: {chunks_text(extra)} of {path}.\n"
-                "  Nothing was merged. Write only to the selections in share.boxes"
-            )
-
-
-def _check_chunks(
-    session: icechunk.Session,
-    base: icechunk.ForkSession,
-    path: str,
-    indices: set[tuple[int, ...]],
-    cached: Places,
-) -> None:
-    """Refuse a worker's chunks if those in the session are not the ones that the worker began with.
-
-    It makes no difference who wrote them: the transaction itself, or others on whose commit it began.
-    `cached` remembers what many workers have in common.
-    """
-    for snapshot, one in ((base.snapshot_id, base), ("", session)):
-        if (snapshot, path) not in cached:
-            cached[snapshot, path] = chunk_refs(one.store, path.strip("/"))
-    before, now = cached[base.snapshot_id, path], cached["", path]
-    changed = [index for index in indices if before.get(index) != now.get(index)]
-    if changed:
-        raise ForkError(
-            f"chunks were written after the work was divided, {chunks_text(changed)} of {path}: the worker's "
-            "would overwrite them.\n  Nothing was merged. Divide the work again: array.fork_for(n)"
-        )
+def _problems(session: icechunk.Session, shares: list[WriteShare]) -> Iterator[str]:
+    """What a merge would lose or must not change; nothing but values in the chunks of a share may differ."""
+    bases = {share.base.snapshot_id: share.base for share in shares}
+    refs_before = cache(lambda base, path: chunk_refs(bases[base].store, path.strip("/")))
+    refs_now = cache(lambda path: chunk_refs(session.store, path.strip("/")))
+    written: Chunks = {}
+    for share in shares:
+        changes = Changes.of(share.fork.status())
+        if changed := ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
+            yield f"the layout of {share.path!r} changed after the work was divided: {changed[0]}"
+        if changes.groups or changes.arrays:
+            yield f"a worker changed more than values: {min(changes.groups | changes.arrays)}"
+        for path, indices in changes.chunks.items():
+            group, _, name = path.strip("/").rpartition("/")
+            if extra := indices - (share.chunks.get(name, set()) if group == share.path else set()):
+                yield f"a worker wrote chunks that are not in its share, such as {min(extra)} of {path}"
+            if twice := written.setdefault(path, set()) & indices:
+                yield f"two workers wrote the same chunks, such as {min(twice)} of {path}"
+            written[path] |= indices
+            # No matter by whom: by the transaction itself, or by others on whose commit it began.
+            before, now = refs_before(share.base.snapshot_id, path), refs_now(path)
+            if late := [index for index in indices if before.get(index) != now.get(index)]:
+                yield f"chunks were written after the work was divided, {min(late)} of {path}"

@@ -6,7 +6,7 @@ ended early or killed, the next one continues it, and a run that finds nothing t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -121,7 +121,7 @@ class MaintenanceStep:
     bounds: tuple[tuple[int, int], ...]
     """The elements concerned; all of them if regions were joined."""
 
-    snapshot_id: str | None = None
+    snapshot_id: str | None = field(default=None, compare=False)
     """The commit; None if it was not made."""
 
     def __str__(self) -> str:
@@ -197,9 +197,9 @@ def _maintain_array(
     while (step := _do_next_step(commit, path, client, progress)) is not None:
         yield step
         # A step that is due twice in a row was undone by others meanwhile: the next run will do it.
-        if replace(step, snapshot_id=None) == last:
+        if step == last:
             break
-        last = replace(step, snapshot_id=None)
+        last = step
     consolidated: MaintenanceStep | None = None
 
     def change(tx: Transaction) -> None:

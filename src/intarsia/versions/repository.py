@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from intarsia.errors import (
     RepositoryError,
     RepositoryNotFoundError,
     VersionNotFoundError,
+    advice,
     has_panicked,
 )
 from intarsia.logical.hierarchy import is_plain_zarr
@@ -56,9 +56,6 @@ LOGS_FILTER = (
 )
 
 _memories: dict[str, icechunk.Storage] = {}
-
-REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
-"""What Icechunk says about a branch or tag that does not exist."""
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says about a change that, by this machine's clock, is older than the one before it."""
@@ -357,13 +354,13 @@ def clock_is_behind(error: icechunk.IcechunkError) -> bool:
 
 
 def versions_text(repo: icechunk.Repository | str) -> str:
-    """The branches and tags of a repository, to add to a message; empty if they cannot be listed."""
-    if isinstance(repo, str):
-        return ""
-    with suppress(icechunk.IcechunkError):
-        branches, tags = (", ".join(sorted(names)) for names in (repo.list_branches(), repo.list_tags()))
-        return f".\n  Branches: {branches}; tags: {tags or 'none'}"
-    return ""
+    """Which versions a repository has, to add to a message; its branches and tags if they can be listed."""
+    names = ""
+    if not isinstance(repo, str):
+        with suppress(icechunk.IcechunkError):
+            branches, tags = (", ".join(sorted(each)) for each in (repo.list_branches(), repo.list_tags()))
+            names = f"Branches: {branches}; tags: {tags or 'none'}; "
+    return f".\n  {names}{advice('intarsia.history', 'intarsia log')} lists the versions"
 
 
 def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | str) -> Exception:
@@ -376,21 +373,16 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
       The disk is full: make room, then try again.
     """
     where, cause = describe(repo), error.message.split("\n\ncontext:")[0].strip()
-    missing = REF_NOT_FOUND.fullmatch(cause)
-    if missing:
-        text = f"{where} has no branch or tag {missing[1]!r}{versions_text(repo)}"
-        return VersionNotFoundError(text)
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"
             "  Create one with intarsia.open_repository(store, create=True)",
             command="intarsia create makes one",
         )
-    unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
-    if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:
-        return VersionNotFoundError(
-            f"{where}: {cause}.\n  intarsia.history lists the versions", command="intarsia log lists them"
-        )
+    # Icechunk has no class for an impossible id, nor for each way to look for a name.
+    missing = cause.lower().startswith(("ref not found", "invalid snapshot id"))
+    if missing or isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError):
+        return VersionNotFoundError(f"{where}: {cause}{versions_text(repo)}")
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")
     message = " ".join([error.message, *getattr(error, "__notes__", ())])

@@ -7,6 +7,7 @@ Credentials come only from here, never out of Icechunk's objects; they are never
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,27 +16,30 @@ import icechunk
 from intarsia.display import names_text
 from intarsia.engine.fetch.virtual import Container
 from intarsia.errors import IngestError
-from intarsia.extras import is_installed
+
+S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
+"""What the container of a bucket says about it."""
+
+SECRETS = {
+    "s3": ("access_key_id", "anonymous", "secret_access_key", "session_token"),
+    "gs": (
+        "anonymous", "application_credentials", "bearer_token", "service_account_file", "service_account_key",
+    ),
+    "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
+}  # fmt: skip
+"""Options that identify the caller; they are never stored."""
 
 HTTP_OPTIONS = ("allow_http", "bearer_token", "headers")
 
 SCHEME_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "file": (),
     "memory": (),
-    "s3": (
-        "access_key_id", "allow_http", "anonymous", "endpoint_url", "force_path_style", "headers", "region",
-        "requester_pays", "secret_access_key", "session_token",
-    ),
-    "gs": (
-        "allow_http", "anonymous", "application_credentials", "bearer_token", "endpoint_url", "headers",
-        "service_account_file", "service_account_key",
-    ),
-    "az": (
-        "access_key", "account", "allow_http", "anonymous", "bearer_token", "endpoint_url", "sas_token",
-    ),
+    "s3": (*S3_SETTINGS, *SECRETS["s3"], "headers"),
+    "gs": ("allow_http", "endpoint_url", "headers", *SECRETS["gs"]),
+    "az": ("account", "allow_http", "endpoint_url", *SECRETS["az"]),
     "http": HTTP_OPTIONS,
     "https": HTTP_OPTIONS,
-}  # fmt: skip
+}
 """The options of every scheme."""
 
 OBSTORE_NAMES = {
@@ -73,8 +77,8 @@ def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
     ...
     TypeError: 'data/store' takes no option 'region'; there are none
     """
-    valid = SCHEME_OPTIONS[scheme]
-    for unknown in sorted(set(options) - set(valid)):
+    valid = sorted({*SCHEME_OPTIONS[scheme]})
+    for unknown in sorted({*options} - {*valid}):
         raise TypeError(f"{where!r} takes no option {unknown!r}; {names_text(unknown, valid)}")
 
 
@@ -143,15 +147,6 @@ def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
 
 FILE = "file://"
 
-SECRETS = {
-    "s3": ("access_key_id", "anonymous", "secret_access_key", "session_token"),
-    "gs": (
-        "anonymous", "application_credentials", "bearer_token", "service_account_file", "service_account_key",
-    ),
-    "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
-}  # fmt: skip
-"""Options that identify the caller; they are never stored."""
-
 CREDENTIALS: Mapping[str, Callable[..., Any]] = {
     "s3": icechunk.s3_credentials,
     "gs": icechunk.gcs_credentials,
@@ -217,9 +212,6 @@ def credentials(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 KEYS = ("access_key_id", "secret_access_key", "session_token")
 """Options whose environment variables have the same names, after `AWS_`."""
 
-S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
-"""What the container of a bucket says about it."""
-
 S3_STORES: Any = (icechunk.ObjectStoreConfig.S3, icechunk.ObjectStoreConfig.S3Compatible)
 
 
@@ -231,7 +223,7 @@ def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | Non
     scheme, own = scheme_of(prefix), dict(options)
     if scheme == "file":
         return Container(prefix)
-    if not is_installed("obstore") or own.get("headers"):
+    if find_spec("obstore") is None or own.get("headers"):
         return None
     if scheme == "s3":
         endpoint, keys = own.get("endpoint_url"), _keys(own)

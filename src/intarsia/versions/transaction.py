@@ -1,6 +1,7 @@
 """Transactions: everything inside becomes one commit, or none of it does; and their repetition until then."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from intarsia.logical import opening
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
 from intarsia.versions.forks import WriteShare, merge_shares
-from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 
 
 class Transaction:
@@ -29,12 +30,13 @@ class Transaction:
     True
     """
 
+    snapshot_id: str | None = None
+    """The snapshot of the commit; None before the commit, or if nothing was changed."""
+
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
         self._session: icechunk.Session | None = None
-        self._store: IcechunkStore | None = None
         self._base = ""
-        self._snapshot_id: str | None = None
         self._preconditions: list[ReadPrecondition] = []
 
     @property
@@ -49,18 +51,11 @@ class Transaction:
             raise RuntimeError("the transaction has not begun: use it in a with statement")
         return self._session
 
-    @property
-    def store(self) -> icechunk.IcechunkStore:
+    @cached_property
+    def store(self) -> IcechunkStore:
         """The zarr store to write to; threads may share it, unlike `session.store`."""
-        if self._store is None:
-            shared: IcechunkStore = safe_store(self.session.store)
-            self._store = shared
-        return self._store
-
-    @property
-    def snapshot_id(self) -> str | None:
-        """The snapshot of the commit; None before the commit, or if nothing was changed."""
-        return self._snapshot_id
+        shared: IcechunkStore = safe_store(self.session.store)
+        return shared
 
     def create(self, path: str = "", **fields: Any) -> LogicalArray:
         """Create a logical array; takes the arguments of `intarsia.create`."""
@@ -107,14 +102,15 @@ class Transaction:
     ) -> None:
         try:
             if error is None and (self.session.read_only or self.session.has_uncommitted_changes):
-                self._snapshot_id = commit_with_retries(self._commit, self.changes, again=False)
+                self.snapshot_id = commit_with_retries(self._commit, self.changes, again=False)
         finally:
             # The session will not be committed any more, so no handle may write to it. Nor is it used here:
             # after Ctrl-C its writes are still on their way, and discard_changes may wait for them for ever.
-            if self._store is not None:
-                self._store.give_up()
-        if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-            raise translate_error(error, self.repo) from error
+            if "store" in vars(self):
+                self.store.give_up()
+        if isinstance(error, icechunk.IcechunkError):
+            with explain_errors(self.repo):
+                raise error
 
 
 def transaction(

@@ -43,7 +43,7 @@ from intarsia.versions.repository import (
 )
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
-"""Twelve bytes in Crockford's base 32."""
+"""Twelve bytes in Crockford's base 32; digits alone could be a time as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +268,7 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
         when = parse_time(version)
     except ValueError:
         raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time"
-            f"{versions_text(repo)}"
+            f"{describe(repo)} has no version {version!r}{versions_text(repo)}"
         ) from None
     return Version(as_of=when).session(repo).snapshot_id
 
