@@ -190,10 +190,10 @@ class MissingExtraError(IntarsiaError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(module, extra)
         self.name = module
+        self.extra = extra
 
     def __str__(self) -> str:
-        module, extra = self.args
-        return f"{module} is not installed: {install_command(extra)}"
+        return f"{self.name} is not installed: {install_command(self.extra)}"
 
 
 class ManifestError(IntarsiaError, ValueError):
@@ -222,12 +222,12 @@ class ManifestVersionError(ManifestError):
 
     def __init__(self, version: int, known: int) -> None:
         IntarsiaError.__init__(self, version, known)
-        self.problems = []
+        self.problems, self.version, self.known = [], version, known
 
     def __str__(self) -> str:
-        version, known = f"{self.args[0]!s:.40}", self.args[1]
+        version = f"{self.version!s:.40}"
         return (
-            f"the manifest has version {version}, but this intarsia reads version {known}.\n"
+            f"the manifest has version {version}, but this intarsia reads version {self.known}.\n"
             f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
 

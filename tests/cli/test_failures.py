@@ -231,9 +231,9 @@ MISTAKES = {
     "a tag as the branch": (
         ("append", "store", "a", "one.npy", "--branch", "v1"),
         3,
-        "ref not found `v1`.\n  Branches: main; tags: v1",
+        "has no branch or tag 'v1'.\n  Branches: main; tags: v1",
     ),
-    "a branch as the tag": (("read", "store", "a", "--tag", "main"), 3, "ref not found `main`."),
+    "a branch as the tag": (("read", "store", "a", "--tag", "main"), 3, "has no branch or tag 'main'."),
     "shards of no whole chunks": (
         ("append", "store", "a", "four.npy", "-c", "zstd", "--chunks", "2", "--shards", "3"),
         4,

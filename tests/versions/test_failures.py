@@ -20,7 +20,7 @@ CASES = [
     (
         icechunk.RefNotFoundError("ref not found `x`"),
         intarsia.errors.VersionNotFoundError,
-        "ref not found `x`",
+        "has no branch or tag 'x'",
     ),
     (icechunk.SnapshotNotFoundError("no snapshot"), intarsia.errors.VersionNotFoundError, "no snapshot"),
     (icechunk.ReadOnlyError("read only"), intarsia.errors.ReadOnlyError, "can only be read"),

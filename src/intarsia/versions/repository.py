@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,6 +57,9 @@ LOGS_FILTER = (
 )
 
 _memories: dict[str, icechunk.Storage] = {}
+
+REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
+"""What Icechunk says about a branch or tag that does not exist."""
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says about a change that, by this machine's clock, is older than the one before it."""
@@ -379,9 +383,10 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
             "  Create one with intarsia.open_repository(store, create=True)",
             command="intarsia create makes one",
         )
-    # Icechunk has no class for an impossible id, nor for each way to look for a name.
-    missing = cause.lower().startswith(("ref not found", "invalid snapshot id"))
-    if missing or isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError):
+    if missing := REF_NOT_FOUND.fullmatch(cause):
+        return VersionNotFoundError(f"{where} has no branch or tag {missing[1]!r}{versions_text(repo)}")
+    impossible = "invalid snapshot id" in cause.lower()  # for which Icechunk has no class
+    if impossible or isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError):
         return VersionNotFoundError(f"{where}: {cause}{versions_text(repo)}")
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")
