@@ -198,12 +198,15 @@ def of(kind):
 
 
 TARGETS = [
-    Target("histories", "local disk", of("local"), share=3, patience=900, memory=None, stretch=50),
+    Target(
+        "histories", "local disk", of("local"), share=3, seconds=10, patience=900, memory=None, stretch=50
+    ),
     Target(
         "histories",
         "local disk, clocks that jump",
         of("jumping"),
         share=1,
+        seconds=15,
         patience=900,
         memory=None,
         stretch=20,
@@ -215,6 +218,7 @@ TARGETS = [
         "S3 (moto) behind a faulty proxy",
         of("moto"),
         share=1,
+        seconds=25,
         patience=900,
         memory=None,
         stretch=20,
@@ -224,6 +228,7 @@ TARGETS = [
         "S3 (SeaweedFS) behind a faulty proxy",
         of("seaweedfs"),
         share=1,
+        seconds=10,
         patience=900,
         memory=None,
         stretch=20,
