@@ -5,7 +5,7 @@
 #                  test-min: make test-next TESTS=tests/codecs
 # make torture   the long versions of the tests that kill, race and damage
 # make soak   what is tried for hours: a million damaged inputs, histories with kills, failing disks; resumable, ends
-#             with the table of docs/trust.md; make soak PARTS="damage disk" CASES=1000 for some of it
+#             with the table of docs/trust.md; make soak PARTS="damage disk" CASES=1000 for some of it; SEED=2 tries other cases
 # make peers   tests that zarr and xarray wrote for themselves, on our arrays; the counts go into docs/trust.md
 # make docs   the documentation site, into site/; SITE_URL=https://… says where it will be
 # make vectors   the test vectors of the formats through every reader on this machine; who reads what, into docs/
@@ -103,15 +103,16 @@ test-next:
 	@$(call install,$(NEXT),--pre --upgrade -e . --group dev)
 	$(NEXT)/bin/python -m pytest -n 4 $(TESTS)
 
+# Some tests take minutes: a process that has nothing left takes over what waits behind one of them.
 torture: $(STAMP)
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist worksteal -m torture -o faulthandler_timeout=3600
 
 # Tests of zarr and xarray, through our arrays; the sources of zarr's come from the package index.
 peers: $(STAMP)
 	$(BIN)/python -m peers --write
 
 soak: $(STAMP)
-	nice -n 15 $(BIN)/python -m soak $(PARTS) $(if $(CASES),--cases $(CASES))
+	nice -n 15 $(BIN)/python -m soak $(PARTS) $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

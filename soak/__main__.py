@@ -133,7 +133,7 @@ def main(arguments=None):
     parser.add_argument("--state", type=Path, default=STATE, help="where it is kept what was done")
     parser.add_argument("--target", action="append", help="only targets whose names begin so")
     parser.add_argument("--case", type=int, help="run this case of the target again, here")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=3, help="at a time; more than cores, as some wait")
     parser.add_argument("--minutes", type=float, help="begin nothing new after so many minutes")
     parser.add_argument("--report", action="store_true", help="write the tables into docs/trust.md")
     given = parser.parse_args(arguments)
@@ -151,7 +151,12 @@ def main(arguments=None):
     print(f"{datetime.date.today()}: python -m soak {' '.join(sys.argv[1:])}")
     run_all(wanted, given.seed, record, report, processes=given.processes, until=until)
     print(table(wanted, given.seed, record))
-    return int(any(record.row(target.label, given.seed).failures for target, _ in wanted))
+    rows = [(target, record.row(target.label, given.seed), goal) for target, goal in wanted]
+    left = [target.label for target, row, goal in rows if row.next < goal]
+    if left:
+        print(f"not finished: {', '.join(left)}")
+    in_time = until is None or time.monotonic() < until
+    return int(any(row.failures for _, row, _ in rows) or bool(left and in_time))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +35,13 @@ class Stretch:
     def run(self):
         """Until all is done, or the process is gone; then `done` is the first case that is left."""
         with tempfile.TemporaryDirectory(prefix="soak-run-") as folder:
+            try:
+                environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "PYTHONFAULTHANDLER": "1"}
+                environment |= self.target.environment(Path(folder))
+            except Exception:
+                self.gives_up = True
+                self._failed(-1, traceback.format_exc())
+                return
             place, errors = Path(folder) / "at", Path(folder) / "stderr"
             place.write_bytes(bytes(8))
             with place.open("r+b") as file, mmap.mmap(file.fileno(), 8) as at, errors.open("w+") as said:
@@ -43,8 +51,6 @@ class Stretch:
                     *(sys.executable, "-m", "soak.child", self.target.label),
                     *(str(self.seed), str(self.done), str(self._stop), str(place)),
                 ]
-                environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "PYTHONFAULTHANDLER": "1"}
-                environment |= self.target.environment(Path(folder))
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True,
                     cwd=ROOT, env=environment,
@@ -134,23 +140,31 @@ class Stretch:
 
 
 def run_all(wanted, seed, record, report, *, processes, until=None):
-    """Run every target up to its number of cases, `processes` at a time, in turn."""
-    waiting = queue.SimpleQueue()
-    for target, cases in wanted:
-        if record.row(target.label, seed).next < cases:
-            waiting.put((target, cases))
+    """Run every target up to its number of cases, `processes` at a time.
+
+    The one that has the longest to go comes first, so that no long one is left alone in the end.
+    """
+    lock = threading.Lock()
+    waiting = [(t, cases) for t, cases in wanted if record.row(t.label, seed).next < cases]
+
+    def to_go(each):
+        target, cases = each
+        return target.seconds * (cases - record.row(target.label, seed).next)
 
     def work():
         while not (until and time.monotonic() > until):
-            try:
-                target, cases = waiting.get_nowait()
-            except queue.Empty:
-                return
+            with lock:
+                if not waiting:
+                    return
+                longest = max(waiting, key=to_go)
+                waiting.remove(longest)
+            target, cases = longest
             start = record.row(target.label, seed).next
             stretch = Stretch(target, seed, start, min(cases, start + target.stretch), record, report)
             stretch.run()
             if stretch.done < cases and not stretch.gives_up:
-                waiting.put((target, cases))
+                with lock:
+                    waiting.append(longest)
 
     threads = [threading.Thread(target=work) for _ in range(processes)]
     for thread in threads:

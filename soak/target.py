@@ -35,6 +35,9 @@ class Target:
     memory: int | None = 256 << 20
     """How many bytes more than at the start the process may hold while it runs cases; None: not looked at."""
 
+    seconds: float = 0.002
+    """About how long a case takes: the target that has the longest to go is continued first."""
+
     stretch: int = 20_000
     """How many cases one process runs; then another one continues."""
 

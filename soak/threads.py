@@ -200,9 +200,23 @@ def prepare_processes(folder, _seed):
 
 
 TARGETS = [
-    Target("threads", "a local repository", prepare_local, share=20, memory=None, stretch=5000),
-    Target("threads", "a repository in memory", prepare_memory, share=50, memory=None, stretch=5000),
-    Target("threads", "a repository on S3 (moto)", prepare_s3, share=1, memory=None, stretch=500),
-    Target("threads", "plain stores", prepare_plain, share=29, memory=None, stretch=5000),
-    Target("threads", "fork, forkserver and spawn", prepare_processes, share=0.1, memory=None, stretch=100),
+    Target(
+        "threads", "a local repository", prepare_local, share=20, seconds=0.025, memory=None, stretch=5000
+    ),
+    Target(
+        "threads", "a repository in memory", prepare_memory, share=50, seconds=0.02, memory=None, stretch=5000
+    ),
+    Target(
+        "threads", "a repository on S3 (moto)", prepare_s3, share=1, seconds=0.05, memory=None, stretch=500
+    ),
+    Target("threads", "plain stores", prepare_plain, share=29, seconds=0.02, memory=None, stretch=5000),
+    Target(
+        "threads",
+        "fork, forkserver and spawn",
+        prepare_processes,
+        share=0.1,
+        seconds=1,
+        memory=None,
+        stretch=100,
+    ),
 ]

@@ -100,6 +100,46 @@ def test_a_crash_and_an_error_are_told_with_their_numbers_and_the_rest_is_run(tm
     assert len(found) == 2  # nothing is run twice
 
 
+def cannot_be_compiled(_folder):
+    raise OSError("no compiler")
+
+
+def test_a_target_that_cannot_be_prepared_is_told_and_the_others_are_run(tmp_path):
+    unprepared = Target("tests", "unprepared", crashes, environment=cannot_be_compiled, seconds=10)
+    other = next(t for t in ALL if t.name == "archives and doors")
+    record, found = Record(tmp_path / "state.jsonl"), []
+    run_all([(other, 2), (unprepared, 8)], 1, record, lambda *told: found.append(told), processes=1)
+    ((target, _, number, text),) = found
+    assert (target, number) == (unprepared, -1)
+    assert "no compiler" in text
+    assert record.row(other.label, 1).cases == 2
+
+
+def test_a_run_that_is_not_finished_does_not_pass(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(program, "run_all", lambda *_, **__: None)
+    command = ["hostile", "--cases", "3", "--state", str(tmp_path / "state.jsonl")]
+    assert program.main(command) == 1
+    assert "not finished: hostile archives and doors" in capsys.readouterr().out
+    assert program.main([*command, "--minutes", "-1"]) == 0  # its time was up
+
+
+def test_the_target_that_has_the_longest_to_go_is_run_first(tmp_path, monkeypatch):
+    begun = []
+    short, long = (Target("tests", f"{s}", crashes, seconds=s, stretch=5) for s in (1, 3))
+
+    def run(stretch):
+        begun.append((stretch.target.seconds, stretch.done))
+        stretch.done += 5
+        told = {"counts": {}, "grown": 0, "seconds": 0}
+        stretch.record.add(
+            label=stretch.target.label, seed=1, start=stretch.done - 5, stop=stretch.done, **told
+        )
+
+    monkeypatch.setattr("soak.run.Stretch.run", run)
+    run_all([(short, 10), (long, 10)], 1, Record(tmp_path / "state.jsonl"), None, processes=1)
+    assert begun == [(3, 0), (3, 5), (1, 0), (1, 5)]
+
+
 def test_damage_follows_from_the_seed_and_always_is_bytes():
     plain = bytes(range(200))
     for number in range(500):

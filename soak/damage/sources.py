@@ -114,6 +114,6 @@ KINDS = {
 }
 
 TARGETS = [
-    Target("damage", f"sources: {kind}", of(*made), share=0.5, stretch=2000, memory=512 << 20)
+    Target("damage", f"sources: {kind}", of(*made), share=0.5, seconds=0.03, stretch=2000, memory=512 << 20)
     for kind, made in KINDS.items()
 ]

@@ -5,9 +5,15 @@ import multiprocessing
 import traceback
 
 # All tests share it: a process has one fork server, whatever contexts it makes. Icechunk starts threads when
-# it is imported, which a fork would lose; the rest may be there already.
+# it is imported, which a fork would lose. The rest may be there already, also what ingest imports on first
+# use: that takes a process longer than the ingest of a small file.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["numpy", "zarr", "zarr_indexing"])
+CONTEXT.set_forkserver_preload(
+    [
+        *("numpy", "zarr", "zarr_indexing", "pandas", "xarray", "dask.array", "virtualizarr"),
+        *("h5py", "hdf5plugin", "netCDF4", "imagecodecs"),
+    ]
+)
 
 SECONDS = 300
 
