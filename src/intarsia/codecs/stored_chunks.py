@@ -10,15 +10,12 @@ from itertools import accumulate, product
 from typing import Any
 
 import zarr
-from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
-from intarsia.codecs.pad import PadCodec
 
 
 def iter_chunk_slices(array: Any) -> Iterator[tuple[slice, ...]]:
@@ -114,28 +111,3 @@ def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
         case SuffixByteRequest():
             return whole[max(0, len(whole) - part.suffix) :]
     return whole
-
-
-def write_object(path: StorePath, value: Buffer) -> None:
-    """Replace one object of a store; not on zarr's event loop."""
-    if store_supports_sync_io(path.store):
-        path.set_sync(value)
-    else:
-        sync(path.set(value))
-
-
-def bytes_before(codecs: Sequence[Codec]) -> int | None:
-    """How many bytes `codecs` put before their input, if all they do is to put bytes around it.
-
-    >>> from zarr.codecs import ZstdCodec
-    >>> from intarsia.codecs import OffsetCodec
-    >>> bytes_before([OffsetCodec(offset=16), Crc32cCodec()]), bytes_before([ZstdCodec()])
-    (16, None)
-    """
-    before = 0
-    for codec in codecs:
-        if isinstance(codec, PadCodec):
-            before += codec.nbytes if codec.location == "start" else 0
-        elif not isinstance(codec, Crc32cCodec):
-            return None
-    return before
