@@ -342,28 +342,20 @@ class Sampled(Decision):
         """Whether it is worth trying to compress all of `data`."""
         unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
         content = data.as_numpy_array().view(np.uint8)
-        sample = self._samples(content, unit)
+        sample = _pieces(content, unit, self.samples, self.sample_bytes)
         buffer = chain.spec.prototype.buffer.from_array_like(sample)
         _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
         if sample.size - len(encoded) >= self.min_saving * sample.size:
             return True
-        comb = _comb(content, unit)
+        comb = _pieces(content, unit, COMB_PIECES, COMB_PIECE_BYTES)
         return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size
 
-    def _samples(self, content: Octets, unit: int) -> Octets:
-        size = max(unit, self.sample_bytes // unit * unit)
-        last = content.size - size
-        starts = [last * k // max(1, self.samples - 1) // unit * unit for k in range(self.samples)]
-        return np.concatenate([content[start : start + size] for start in starts])
 
-
-def _comb(content: Octets, unit: int) -> Octets:
-    """Short pieces of whole elements, at equal distances."""
-    piece = max(unit, COMB_PIECE_BYTES // unit * unit)
-    distance = max(piece, content.size // COMB_PIECES // unit * unit)
-    pieces = content.size // distance
-    rows = content[: pieces * distance].reshape(pieces, distance)
-    return np.ascontiguousarray(rows[:, :piece]).reshape(-1)
+def _pieces(content: Octets, unit: int, count: int, nbytes: int) -> Octets:
+    """Pieces of about so many bytes, of whole elements and at equal distances, one after another."""
+    size = max(unit, nbytes // unit * unit)
+    starts = np.arange(count) * (content.size - size) // max(1, count - 1) // unit * unit
+    return content[starts[:, np.newaxis] + np.arange(size)].reshape(-1)
 
 
 type Weight = Literal["small", "fast"] | float

@@ -84,9 +84,7 @@ class NullableArray(NDArrayOperatorsMixin):
             )
         self.zarr_array = zarr_array
         if na_object is not UNSET:
-            check_na_object(na_object)
-            if not is_string(self.dtype):
-                raise DataTypeError(f"na_object is for strings; this array holds {self.dtype}")
+            check_na_object(na_object, self.dtype)
         self._na_object = na_object
 
     @property
@@ -460,8 +458,7 @@ def create_array(
             data_type, compressors=compressors, mask_codecs=mask_codecs, data_codecs=data_codecs
         )
     if na_object is not UNSET:
-        if not is_string(data_type.element.dtype):
-            raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
+        check_na_object(na_object, data_type.element.dtype)
         attributes[ATTRIBUTE] = na_object_name(na_object)
     zarr_array = zarr.create_array(
         to_store(store),

@@ -82,9 +82,10 @@ class OnPresentValues(base.SynchronousArrayCodec):
 
     def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
         """The data type that values become. zarr's own two would also encode a fill value, which may fail."""
-        if isinstance(self.codec, ScaleOffset | CastValue):
-            return getattr(self.codec, "dtype", inner.dtype)
-        return self.codec.resolve_metadata(inner).dtype
+        zarrs_own = isinstance(self.codec, ScaleOffset | CastValue)
+        resolved: Any = self.codec if zarrs_own else self.codec.resolve_metadata(inner)
+        encoded: ZDType[Any, Any] = getattr(resolved, "dtype", inner.dtype)
+        return encoded
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         encoded = self._encoded_type(_inner_spec(chunk_spec))
