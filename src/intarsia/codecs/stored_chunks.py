@@ -10,7 +10,7 @@ from itertools import accumulate, product
 from typing import Any
 
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
 
@@ -94,20 +94,3 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
         return await asyncio.gather(*(path.get(prototype, part) for part in parts))
 
     return sync(read_all())
-
-
-def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
-    """The requested bytes of a stored value.
-
-    >>> from zarr.abc.store import OffsetByteRequest
-    >>> part_of_value(default_buffer_prototype().buffer.from_bytes(b"abcd"), OffsetByteRequest(2)).to_bytes()
-    b'cd'
-    """
-    match part:
-        case RangeByteRequest():
-            return whole[part.start : part.end]
-        case OffsetByteRequest():
-            return whole[part.offset :]
-        case SuffixByteRequest():
-            return whole[max(0, len(whole) - part.suffix) :]
-    return whole

@@ -19,9 +19,6 @@ from intarsia.nullable.nullable_values import NullableValues
 ATTRIBUTE: Final = "intarsia_na_object"
 """The attribute of an array that names the `na_object` for its readers."""
 
-OLDER_ATTRIBUTE: Final = "na_object"
-"""The name of that attribute in arrays from before."""
-
 _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
 REPRESENTATION: Final = "py_array_representation"
@@ -93,9 +90,8 @@ def read_representation(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     >>> read_representation({"intarsia_na_object": "None"}, strings)
     (None, None)
     """
-    for attribute in (ATTRIBUTE, OLDER_ATTRIBUTE):
-        if attribute in attributes and is_string(dtype):
-            return None, _na_object_from_name(attributes[attribute])
+    if ATTRIBUTE in attributes and is_string(dtype):
+        return None, _na_object_from_name(attributes[ATTRIBUTE])
     name = str(attributes.get(REPRESENTATION))
     for short, module in _ABBREVIATIONS:
         name = re.sub(rf"\b{short}\.", f"{module}.", name)
