@@ -355,7 +355,8 @@ def _pieces(content: Octets, unit: int, count: int, nbytes: int) -> Octets:
     """Pieces of about so many bytes, of whole elements and at equal distances, one after another."""
     size = max(unit, nbytes // unit * unit)
     starts = np.arange(count) * (content.size - size) // max(1, count - 1) // unit * unit
-    return content[starts[:, np.newaxis] + np.arange(size)].reshape(-1)
+    pieces: Octets = content[starts[:, np.newaxis] + np.arange(size)]
+    return pieces.reshape(-1)
 
 
 type Weight = Literal["small", "fast"] | float
