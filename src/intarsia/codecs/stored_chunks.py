@@ -81,6 +81,7 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
     """Parts of one object of a store, or None for each if it does not exist; not on zarr's event loop.
 
     >>> import zarr
+    >>> from zarr.abc.store import RangeByteRequest
     >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[{"name": "bytes"}])
     >>> z[:] = [1, 2, 3, 4]
     >>> read_parts(z.store_path / "c/0", [RangeByteRequest(1, 3)])[0].to_bytes()
