@@ -71,7 +71,10 @@ class OnPresentValues(base.SynchronousArrayCodec):
         return size
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        dtype: Any = chunk_spec.dtype
+        dtype = chunk_spec.dtype
+        if not isinstance(dtype, OptionalDType):
+            plain: ArraySpec = self.codec.resolve_metadata(chunk_spec)
+            return plain
         inner, fill = _inner_spec(chunk_spec), chunk_spec.fill_value
         value, missing = unwrap(fill, dtype.depth)
         if not missing:
@@ -98,7 +101,10 @@ class OnPresentValues(base.SynchronousArrayCodec):
 def _on_present(
     work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec, result_type: ZDType[Any, Any]
 ) -> NDBuffer:
-    dtype: Any = chunk_spec.dtype
+    dtype = chunk_spec.dtype
+    if not isinstance(dtype, OptionalDType):
+        plain: NDBuffer = work(chunk_data, chunk_spec)
+        return plain
     nullable = to_nullable(chunk_data, dtype.depth)
     present = nullable.missing == 0
     source, result_dtype = nullable.values[present], result_type.to_native_dtype()
@@ -124,5 +130,6 @@ def on_present_values(codec: Any) -> Any:
 def _inner_spec(spec: ArraySpec) -> ArraySpec:
     """The spec for the present values, with a fill value that is one."""
     dtype = spec.dtype
-    assert isinstance(dtype, OptionalDType)
+    if not isinstance(dtype, OptionalDType):
+        return spec
     return replace(spec, dtype=dtype.innermost, fill_value=dtype.innermost.default_scalar())
