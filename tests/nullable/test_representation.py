@@ -76,10 +76,9 @@ def test_only_three_can_be_kept():
         array[:]
 
 
-def test_the_older_name_of_the_attribute_is_read_for_strings_alone():
-    older = {"na_object": "numpy.nan"}
-    assert np.isnan(create_array({}, data=STRINGS, attributes=older)[:].dtype.na_object)
-    assert create_array({}, data=[1, None], attributes={"na_object": "nil"})[:].tolist() == [1, None]
+def test_the_attribute_is_read_for_strings_alone():
+    attributes = {"intarsia_na_object": "nil"}
+    assert create_array({}, data=[1, None], attributes=attributes)[:].tolist() == [1, None]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
-from intarsia.shards import replace_shard
-from intarsia.shards.compaction import Recoding
+from intarsia.shards import compaction, replace_shard
 from intarsia.shards.files import open_existing
 from intarsia.shards.locks import try_lock
 from tests.grids import spread
@@ -313,16 +312,15 @@ def test_what_was_written_after_the_preparation_is_encoded_again(tmp_path, monke
     array = fleet.make_array(tmp_path, shape=4000, chunks=1000, shards=4000, codecs=(BytesCodec(), codec))
     slots = intarsia.shards.slotted(array)
     slots[:3000] = 1
-    prepare = Recoding.prepare
+    encode_stored = compaction.encode_stored
 
-    def prepared_too_early(self, path):
-        made = prepare(self, path)
+    def prepared_too_early(*arguments):
+        encode_stored(*arguments)
         slots[500:2500] = 2  # changes two chunks, one of them in part
         slots[3000:] = 3
         slots[:1000] = 0  # and one is gone
-        return made
 
-    monkeypatch.setattr(Recoding, "prepare", prepared_too_early)
+    monkeypatch.setattr(compaction, "encode_stored", prepared_too_early)
     intarsia.shards.compact(array, decision="compress_if_smaller")
     assert np.array_equal(array[:], np.repeat([0, 2, 2, 1, 3], [1000, 1000, 500, 500, 1000]))
     assert intarsia.codecs.masks(array).filled(99).tolist() == [99, 1, 1, 1]

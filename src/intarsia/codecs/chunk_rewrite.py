@@ -13,13 +13,13 @@ import numpy as np
 import zarr
 from zarr.core.buffer import Buffer
 
-from intarsia._compat import ArraySpec
+from intarsia._compat import ArraySpec, sync
 from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, find_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import named_chunk
 from intarsia.codecs.decisions import DecisionLike, KnownMask, OtherLevels
-from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
+from intarsia.codecs.stored_chunks import read_parts, stored_indices
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import run_on_workers
@@ -134,7 +134,7 @@ def _rewrite_chunk(
         return error
     if new is None:
         return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
-    write_object(chunk.path, new)
+    sync(chunk.path.set(new))
     return RewriteReport(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 

@@ -5,11 +5,11 @@ same way through the bytes of a chunk, and back if a visit has replaced some. `m
 `with_decision` and `extend_codecs` do nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import zarr
 from zarr.abc.codec import BytesBytesCodec, Codec
@@ -35,27 +35,6 @@ from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
-
-
-class MultiPartCodec(Protocol):
-    """An array -> bytes codec whose chunks have parts with their own codecs, such as `optional`."""
-
-    @property
-    def chains(self) -> Mapping[str, tuple[Codec, ...]]:
-        """The codecs of each part, by the part's name."""
-
-    @property
-    def frame_bytes(self) -> int:
-        """The bytes of a chunk that are not in its parts."""
-
-    def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
-        """The codecs of each part, with the spec of the largest part that a chunk may have."""
-
-    def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
-        """The encoded parts of a chunk, each with the spec for its codecs."""
-
-    def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
-        """A chunk made of these encoded parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +170,8 @@ def _find(
         elif isinstance(codec, ShardingCodec):
             inside, outer = replace(spec, shape=codec.chunk_shape), axes_after(codecs[:position], first, axes)
             yield from _find(codec.codecs, f"{at}.codecs", inside, (*shards, codec), outer)
-        elif hasattr(codec, "chains"):
-            multi_part = cast("MultiPartCodec", codec)
+        elif hasattr(codec, "chains"):  # it has parts with their own codecs: `optional`, in the room above
+            multi_part: Any = codec
             for name, (chain, part) in zip(multi_part.chains, multi_part.largest_parts(spec), strict=True):
                 yield from _find(chain, f"{at}.{name}", part, shards, axes)
 
@@ -237,7 +216,7 @@ class ChunkWalk:
         if isinstance(codec, ShardingCodec):
             return self._shard(codec, data, own, locate, at)
         if hasattr(codec, "chains"):
-            return self._parts(cast("MultiPartCodec", codec), data, own, locate, at)
+            return self._parts(codec, data, own, locate, at)
         assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
         if has_conditional(before):
             inside = decode_with(codec, data, own, likely_bound(own))
@@ -259,9 +238,7 @@ class ChunkWalk:
                 chunks[position], changed = new, True
         return index.join(chunks) if changed else None
 
-    def _parts(
-        self, codec: MultiPartCodec, data: Buffer, spec: ArraySpec, locate: Locate, path: str
-    ) -> Buffer | None:
+    def _parts(self, codec: Any, data: Buffer, spec: ArraySpec, locate: Locate, path: str) -> Buffer | None:
         opened = codec.open_parts(data, spec)
         new = {
             name: self._back(codec.chains[name], part, own, locate, f"{path}.{name}")
@@ -269,7 +246,7 @@ class ChunkWalk:
         }
         changed = {name: part for name, part in new.items() if part is not None}
         parts = {name: part for name, (part, _) in opened.items()}
-        return codec.close_parts(parts | changed, spec) if changed else None
+        return cast("Buffer", codec.close_parts(parts | changed, spec)) if changed else None
 
 
 def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:

@@ -99,7 +99,6 @@ type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
 GZIP = zlib.MAX_WBITS | 16  # zlib's way of saying that a gzip header and trailer are expected
-GZIP_SIZE = 4
 BLOSC_HEADER = 16
 _BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of the stored data
 LZ4_HEADER = 4
@@ -401,12 +400,8 @@ def _gzip(_codec: Any, data: Any, most: int) -> Any:
         trailer = GZIP_TRAILER.pack(deflate.crc32(content), len(content))
         if bytes(data).find(trailer) == len(data) - GZIP_TRAILER.size:
             return content
-    if int.from_bytes(bytes(data[-GZIP_SIZE:]), "little") > most:  # as the last member says
-        raise _too_much(most)
     stream = zlib.decompressobj(GZIP)
-    unpacked = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
-    if len(unpacked) > most:
-        raise _too_much(most)
+    unpacked = _within(stream.decompress(data, most + 1), most)  # one more, to reach the end of the stream
     if stream.eof and not stream.unused_data:
         return unpacked
     return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most)  # several members, or padding, or damage
@@ -417,9 +412,7 @@ def _zlib(_codec: Any, data: Any, most: int) -> Any:
     if content is not None:
         return content
     stream = zlib.decompressobj()
-    unpacked = stream.decompress(data, most + 1)
-    if len(unpacked) > most:
-        raise _too_much(most)
+    unpacked = _within(stream.decompress(data, most + 1), most)
     if not stream.eof:
         raise ValueError(f"the zlib data is cut off: only {len(data)} bytes of it are left")
     return unpacked
@@ -446,7 +439,10 @@ def _lzma(codec: Any, data: Any, most: int) -> Any:
 
 def _read(file: Any, most: int) -> bytes:
     with file:
-        unpacked: bytes = file.read(most + 1)
+        return _within(file.read(most + 1), most)
+
+
+def _within(unpacked: bytes, most: int) -> bytes:
     if len(unpacked) > most:
         raise _too_much(most)
     return unpacked

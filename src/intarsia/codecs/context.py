@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -174,16 +174,14 @@ current_position: ContextVar[Locate] = ContextVar("intarsia_place", default=UNKN
 """Says where the chunk being worked on is."""
 
 
-@contextmanager
-def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
+def working_on(chunk_index: tuple[int, ...] | None) -> AbstractContextManager[None]:
     """Say which chunk is being worked on, during a `with` block.
 
     >>> with working_on((3, 1)):
     ...     current_chunk_index()
     (3, 1)
     """
-    with at_position(lambda: ChunkPosition(chunk_index)):
-        yield
+    return at_position(lambda: ChunkPosition(chunk_index))
 
 
 @contextmanager

@@ -39,13 +39,12 @@ class Decision(ABC):
     """Whether chunks are encoded one by one, in threads that zarr does not need: because it must know which
     chunk it decides about, or may wait for zarr, for example to read another array."""
 
+    is_about_one_codec: bool = False
+    """Whether it knows the codecs of one `conditional` codec, so that one inside that needs its own."""
+
     @abstractmethod
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         """The bitmask of the codecs that apply to the chunk, and the chunk encoded by them."""
-
-    def for_nested(self) -> "Decision | None":
-        """The rule by which a `conditional` codec inside another one decides, if this is the outer one's."""
-        return self
 
 
 class KnownMask(Decision):
@@ -106,6 +105,8 @@ class SameMask(KnownMask):
     SameMask(mask=3)
     """
 
+    is_about_one_codec = True
+
     mask: int
     """Bit i says whether nested codec i applies."""
 
@@ -115,9 +116,6 @@ class SameMask(KnownMask):
 
     def mask_for(self, _chain: Chain) -> int:
         return self.mask
-
-    def for_nested(self) -> None:
-        """Its bits are those of one codec."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +127,7 @@ class MaskPerChunk(KnownMask):
     (2, 2)
     """
 
-    one_by_one = True
+    one_by_one = is_about_one_codec = True
 
     masks: np.ndarray[Any, Any]
     """Bit i of an element says whether nested codec i applies to that chunk."""
@@ -159,9 +157,6 @@ class MaskPerChunk(KnownMask):
             )
         return int(self.masks[index])
 
-    def for_nested(self) -> None:
-        """Its bits are those of one codec."""
-
 
 @dataclass(frozen=True)
 class OtherLevels(Decision):
@@ -184,9 +179,6 @@ class OtherLevels(Decision):
         others = (others for own, others in self.levels if own == chain.codecs)
         return self.decision.encode(data, replace(chain, codecs=next(others, chain.codecs)))
 
-    def for_nested(self) -> Decision | None:
-        return self.decision.for_nested()
-
 
 @dataclass(frozen=True)
 class DecisionFunction(Decision):
@@ -199,6 +191,8 @@ class DecisionFunction(Decision):
     >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").keywords
     ('chunk_index', 'codec')
     """
+
+    is_about_one_codec = True
 
     function: Callable[..., object]
     """The function."""
@@ -232,9 +226,6 @@ class DecisionFunction(Decision):
                 mask |= 1 << position
                 data = chain.encode(position, data) if trial is None else trial
         return mask, data
-
-    def for_nested(self) -> None:
-        """It knows the codecs of the outer one."""
 
     def _applies(self, position: int, chain: Chain, data: Buffer, trial: Buffer | None) -> bool:
         known: dict[str, object] = {"codec_index": position, "codec": chain.codecs[position]}
@@ -351,28 +342,21 @@ class Sampled(Decision):
         """Whether it is worth trying to compress all of `data`."""
         unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
         content = data.as_numpy_array().view(np.uint8)
-        sample = self._samples(content, unit)
+        sample = _pieces(content, unit, self.samples, self.sample_bytes)
         buffer = chain.spec.prototype.buffer.from_array_like(sample)
         _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
         if sample.size - len(encoded) >= self.min_saving * sample.size:
             return True
-        comb = _comb(content, unit)
+        comb = _pieces(content, unit, COMB_PIECES, COMB_PIECE_BYTES)
         return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size
 
-    def _samples(self, content: Octets, unit: int) -> Octets:
-        size = max(unit, self.sample_bytes // unit * unit)
-        last = content.size - size
-        starts = [last * k // max(1, self.samples - 1) // unit * unit for k in range(self.samples)]
-        return np.concatenate([content[start : start + size] for start in starts])
 
-
-def _comb(content: Octets, unit: int) -> Octets:
-    """Short pieces of whole elements, at equal distances."""
-    piece = max(unit, COMB_PIECE_BYTES // unit * unit)
-    distance = max(piece, content.size // COMB_PIECES // unit * unit)
-    pieces = content.size // distance
-    rows = content[: pieces * distance].reshape(pieces, distance)
-    return np.ascontiguousarray(rows[:, :piece]).reshape(-1)
+def _pieces(content: Octets, unit: int, count: int, nbytes: int) -> Octets:
+    """Pieces of about so many bytes, of whole elements and at equal distances, one after another."""
+    size = max(unit, nbytes // unit * unit)
+    starts = np.arange(count) * (content.size - size) // max(1, count - 1) // unit * unit
+    pieces: Octets = content[starts[:, np.newaxis] + np.arange(size)]
+    return pieces.reshape(-1)
 
 
 type Weight = Literal["small", "fast"] | float
@@ -396,6 +380,7 @@ class OneOf(Decision):
     """
 
     one_by_one = False
+    is_about_one_codec = True
 
     alternatives: tuple[int, ...]
     """The bitmask of each pipeline."""
@@ -424,9 +409,6 @@ class OneOf(Decision):
             if cost < least:
                 best_mask, best, least = mask, encoded, cost
         return best_mask, best
-
-    def for_nested(self) -> None:
-        """Its bits are those of one codec."""
 
     def _encoded(self, mask: int, chain: Chain, made: dict[int, Buffer | None]) -> Buffer | None:
         """The chunk encoded by the codecs of a bitmask; None if one cannot work on its bytes."""

@@ -16,7 +16,7 @@ from zarr.abc.codec import Codec
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
-from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, parse_decision
+from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, OtherLevels, parse_decision
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
@@ -144,7 +144,8 @@ def with_default(config: ArrayConfig, decision: Decision) -> RuntimeConfig:
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """The spec for a `conditional` codec inside one that decides by `decision`."""
     options = options_in(spec.config)
-    inherited = None if decision is None else decision.for_nested()
+    own = decision.decision if isinstance(decision, OtherLevels) else decision
+    inherited = None if own is None or own.is_about_one_codec else own
     nested = replace(options, decision=None, default=inherited or options.default)
     return replace(spec, config=with_options(spec.config, nested))
 

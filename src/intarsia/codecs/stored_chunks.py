@@ -10,15 +10,12 @@ from itertools import accumulate, product
 from typing import Any
 
 import zarr
-from zarr.abc.codec import Codec
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.codecs import Crc32cCodec
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
-from intarsia.codecs.pad import PadCodec
 
 
 def iter_chunk_slices(array: Any) -> Iterator[tuple[slice, ...]]:
@@ -84,6 +81,7 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
     """Parts of one object of a store, or None for each if it does not exist; not on zarr's event loop.
 
     >>> import zarr
+    >>> from zarr.abc.store import RangeByteRequest
     >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[{"name": "bytes"}])
     >>> z[:] = [1, 2, 3, 4]
     >>> read_parts(z.store_path / "c/0", [RangeByteRequest(1, 3)])[0].to_bytes()
@@ -97,45 +95,3 @@ def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buf
         return await asyncio.gather(*(path.get(prototype, part) for part in parts))
 
     return sync(read_all())
-
-
-def part_of_value(whole: Buffer, part: ByteRequest | None) -> Buffer:
-    """The requested bytes of a stored value.
-
-    >>> from zarr.abc.store import OffsetByteRequest
-    >>> part_of_value(default_buffer_prototype().buffer.from_bytes(b"abcd"), OffsetByteRequest(2)).to_bytes()
-    b'cd'
-    """
-    match part:
-        case RangeByteRequest():
-            return whole[part.start : part.end]
-        case OffsetByteRequest():
-            return whole[part.offset :]
-        case SuffixByteRequest():
-            return whole[max(0, len(whole) - part.suffix) :]
-    return whole
-
-
-def write_object(path: StorePath, value: Buffer) -> None:
-    """Replace one object of a store; not on zarr's event loop."""
-    if store_supports_sync_io(path.store):
-        path.set_sync(value)
-    else:
-        sync(path.set(value))
-
-
-def bytes_before(codecs: Sequence[Codec]) -> int | None:
-    """How many bytes `codecs` put before their input, if all they do is to put bytes around it.
-
-    >>> from zarr.codecs import ZstdCodec
-    >>> from intarsia.codecs import OffsetCodec
-    >>> bytes_before([OffsetCodec(offset=16), Crc32cCodec()]), bytes_before([ZstdCodec()])
-    (16, None)
-    """
-    before = 0
-    for codec in codecs:
-        if isinstance(codec, PadCodec):
-            before += codec.nbytes if codec.location == "start" else 0
-        elif not isinstance(codec, Crc32cCodec):
-            return None
-    return before

@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from operator import lt
-from typing import Any, Protocol, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from zarr.abc.codec import Codec
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, codec_specs, sync
@@ -42,20 +43,8 @@ from intarsia.codecs.context import (
 from intarsia.codecs.decisions import NAMED_DECISIONS, Decision, DecisionLike, MaskPerChunk, parse_decision
 from intarsia.codecs.pad import PadCodec
 from intarsia.codecs.shard_index import ShardIndex
-from intarsia.codecs.stored_chunks import bytes_before, read_parts, stored_indices
+from intarsia.codecs.stored_chunks import read_parts, stored_indices
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
-
-
-class Configurable(Protocol):
-    """A logical or nullable array, which takes run-time options."""
-
-    @property
-    def attrs(self) -> Any: ...
-
-    def with_config(self, **options: Any) -> Self: ...
-
-
-type AnyArray = zarr.Array[Any] | Configurable
 
 
 class _Array(zarr.Array[Any]):
@@ -71,7 +60,7 @@ class _Array(zarr.Array[Any]):
             raise
 
 
-def with_decision[T: AnyArray](
+def with_decision[T](
     array: T, decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
 ) -> T:
     """The same array with another decision for its `conditional` codec.
@@ -100,14 +89,15 @@ def with_decision[T: AnyArray](
     else:
         parsed = None if decision is None else parse_decision(decision)
     name = _name_of(parsed) if remember else None
+    given: Any = array
     result: Any
     if isinstance(array, zarr.Array):
         _check_decision(array, parsed)
         result = _with_options(array, decision=parsed)
     else:
         if isinstance(parsed, decisions.OtherLevels):
-            array.with_config(decision=parsed.decision)  # refuses one that it cannot follow
-        result = array.with_config(decision=parsed)
+            given.with_config(decision=parsed.decision)  # refuses one that it cannot follow
+        result = given.with_config(decision=parsed)
     if name is not None:
         result.attrs[runtime_options.REMEMBERED] = name
     elif remember and runtime_options.REMEMBERED in result.attrs:
@@ -195,7 +185,7 @@ def _name_of(decision: Decision | None) -> str | None:
     return name
 
 
-def with_padding[T: AnyArray](
+def with_padding[T](
     array: T, padding: runtime_options.PaddingFunction | bytes | None, *, verify_header: bool = False
 ) -> T:
     """The same `array` with other bytes for its `pad` or `offset` codec to write around a chunk.
@@ -215,8 +205,9 @@ def with_padding[T: AnyArray](
     b'LEN4\\x07\\x07\\x07\\x07'
     """
     runtime_options.check_padding(padding)
+    given: Any = array
     if not isinstance(array, zarr.Array):
-        return array.with_config(padding=padding, verify_header=verify_header)
+        return cast("T", given.with_config(padding=padding, verify_header=verify_header))
     codecs: tuple[Codec, ...] = getattr(array.metadata, "codecs", ())
     count = sum(isinstance(codec, PadCodec) for codec in all_codecs(codecs))
     if count != 1:
@@ -333,9 +324,9 @@ def masks(array: Any, *, names: bool = False) -> Any:
     """The bitmask of every stored chunk of `array`, which has a `conditional` codec, over its chunk grid.
 
     Chunks that are not stored are masked. Only the header of each stored chunk is read; for a shard, its
-    index and the headers in it. (Whole chunks have to be read if a codec after the conditional one compresses
-    the header, if there are several such codecs, and in shards inside shards or with codecs around them.)
-    The result can be used as a decision.
+    index and the headers in it. (Whole chunks have to be read if another codec than `crc32c` follows the
+    conditional one, if there are several such codecs, and in shards inside shards or with codecs around
+    them.) The result can be used as a decision.
 
     For an array with several `conditional` codecs, including nested ones, the result is a dict by the place
     of each codec in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for the
@@ -455,13 +446,12 @@ def _reader_of_headers(
     position = next((i for i, codec in enumerate(codecs) if codec is own.codec), None)
     if len(paths) > 1 or position is None or (shard is not None and metadata.codecs[-1] is not shard):
         return None
-    before = bytes_before(codecs[position + 1 :])
-    if before is None:
+    if not all(isinstance(codec, Crc32cCodec) for codec in codecs[position + 1 :]):  # its bytes come last
         return None
 
     def header(start: int, stop: int | None = None) -> RangeByteRequest:
-        end = start + before + own.codec.header_bytes
-        return RangeByteRequest(start + before, end if stop is None else max(start + before, min(end, stop)))
+        end = start + own.codec.header_bytes
+        return RangeByteRequest(start, end if stop is None else min(end, stop))
 
     def read(chunk: StoredChunk) -> list[Bitmask]:
         locators, requests = [chunk.locate], [header(0)]

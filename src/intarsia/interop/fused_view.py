@@ -19,14 +19,13 @@ from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, Store
 from zarr.codecs import ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.storage import StorePath
+from zarr.storage import MemoryStore, StorePath
 
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia._icechunk import is_immutable
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list, in_thread_for, parse_codec
 from intarsia.codecs.context import Grid, working_on
-from intarsia.codecs.stored_chunks import part_of_value
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.fetcher_choice import check_links
@@ -287,7 +286,8 @@ class ViewStore(Store):
             value = node.document if name == METADATA else self._chunk(path, node, name)
         elif node == "group" and _is_metadata(name):
             value = self._group_metadata(path, name)
-        return None if value is None else part_of_value(prototype.buffer.from_bytes(value), byte_range)
+        content = {} if value is None else {key: prototype.buffer.from_bytes(value)}
+        return MemoryStore(content).get_sync(key, prototype=prototype, byte_range=byte_range)
 
     def _in_plain_array(
         self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None

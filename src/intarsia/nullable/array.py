@@ -84,9 +84,7 @@ class NullableArray(NDArrayOperatorsMixin):
             )
         self.zarr_array = zarr_array
         if na_object is not UNSET:
-            check_na_object(na_object)
-            if not is_string(self.dtype):
-                raise DataTypeError(f"na_object is for strings; this array holds {self.dtype}")
+            check_na_object(na_object, self.dtype)
         self._na_object = na_object
 
     @property
@@ -156,8 +154,10 @@ class NullableArray(NDArrayOperatorsMixin):
             return self._na_object
         return read_representation(self.attrs, self.dtype)[1]
 
-    def with_config(self, **options: Any) -> NullableArray:
-        """A handle with other run-time `options`: `decision`, `padding`, `verify_header`.
+    def with_config(
+        self, *, decision: Any = UNSET, padding: Any = UNSET, verify_header: bool = False
+    ) -> NullableArray:
+        """A handle with another `decision` or `padding`, and perhaps `verify_header`.
 
         >>> from intarsia import nullable
         >>> from intarsia.codecs import ConditionalCodec
@@ -165,18 +165,12 @@ class NullableArray(NDArrayOperatorsMixin):
         >>> a = nullable.create_array({}, shape=1000, dtype="int16", data_codecs=[codec])
         >>> a.with_config(decision="compress_if_smaller")[:] = 7
         """
-        unknown = options.keys() - {"decision", "padding", "verify_header"}
-        if unknown:
-            raise TypeError(
-                f"{min(unknown)!r} is not a run-time option: choose from decision, padding and verify_header"
-            )
         array = self.zarr_array
-        if "decision" in options:
-            array = with_decision(array, options["decision"])
-        if options.keys() - {"decision"}:
-            array = with_padding(
-                array, options.get("padding"), verify_header=options.get("verify_header", False)
-            )
+        if decision is not UNSET:
+            array = with_decision(array, decision)
+        if padding is not UNSET or verify_header:
+            chosen = None if padding is UNSET else padding
+            array = with_padding(array, chosen, verify_header=verify_header)
         return NullableArray(array, na_object=self._na_object)
 
     def __len__(self) -> int:
@@ -464,8 +458,7 @@ def create_array(
             data_type, compressors=compressors, mask_codecs=mask_codecs, data_codecs=data_codecs
         )
     if na_object is not UNSET:
-        if not is_string(data_type.element.dtype):
-            raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
+        check_na_object(na_object, data_type.element.dtype)
         attributes[ATTRIBUTE] = na_object_name(na_object)
     zarr_array = zarr.create_array(
         to_store(store),

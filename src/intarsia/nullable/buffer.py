@@ -94,7 +94,7 @@ class OptionalNDBuffer(NullableNDBuffer):
     @property
     def nullable(self) -> NullableValues:
         """The data."""
-        return cast("NullableValues", self._data)
+        return cast("NullableValues", super().as_ndarray_like())  # of zarr: that of points hides it
 
     def as_scalar(self) -> Any:
         return self.nullable.item()

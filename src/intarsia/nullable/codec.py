@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any, Literal, Self
 
@@ -156,19 +155,12 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
     ) -> None:
         spec = ArraySpec(shape, dtype, NULL, ArrayConfig.from_dict({}), default_buffer_prototype())
-        self._mask.validate(_mask_spec(spec), chunk_grid)
-        self._data.validate(_data_spec(spec, prod(shape)), chunk_grid)
+        for codecs, part in self.largest_parts(spec):
+            for codec, own in zip(codecs, codec_specs(codecs, part), strict=True):
+                codec.validate(shape=own.shape, dtype=own.dtype, chunk_grid=chunk_grid)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         raise NotImplementedError("the size depends on how many elements are null")
-
-    @cached_property
-    def _mask(self) -> NestedCodecs:
-        return NestedCodecs("mask", self.mask_codecs)
-
-    @cached_property
-    def _data(self) -> NestedCodecs:
-        return NestedCodecs("data", self.data_codecs or ())
 
     # -- encoding
 
@@ -178,7 +170,7 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         if nullable.values.dtype != dtype.element.dtype:
             nullable = nullable.astype(dtype.to_native_dtype())
         present = np.ascontiguousarray(nullable.missing < dtype.depth)
-        mask = self._mask.encode(NullableNDBuffer(present), _mask_spec(chunk_spec))
+        mask = encode_part("mask", self.mask_codecs, NullableNDBuffer(present), _mask_spec(chunk_spec))
         count = int(np.count_nonzero(present))
         if not count:
             return _join_parts(mask, None, chunk_spec)
@@ -187,7 +179,8 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         if dtype.depth > 1:
             values = NullableValues(values, nullable.missing[chosen].reshape(-1), dtype.depth - 1)
         data = NullableNDBuffer.from_ndarray_like(values)
-        return _join_parts(mask, self._data.encode(data, _data_spec(chunk_spec, count)), chunk_spec)
+        encoded = encode_part("data", self.chains["data_codecs"], data, _data_spec(chunk_spec, count))
+        return _join_parts(mask, encoded, chunk_spec)
 
     # -- decoding
 
@@ -199,7 +192,7 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         if element.depth > 1:  # null at the outermost level, or what the next level in says
             missing = np.full(present.shape, element.depth, dtype=np.uint8)
         if count:
-            data = self._data.decode(encoded, _data_spec(chunk_spec, count))
+            data = decode_part("data", self.chains["data_codecs"], encoded, _data_spec(chunk_spec, count))
             if element.depth > 1:
                 inner = to_nullable(data, element.depth - 1)
                 values, missing[present] = inner.values, inner.missing
@@ -210,7 +203,7 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
 
     def _decode_mask(self, mask: Buffer, data: Buffer, spec: ArraySpec) -> tuple[np.ndarray[Any, Any], int]:
         """The mask as bools, and how many are true, compared with the encoded `data` that follow it."""
-        present = self._mask.decode(mask, _mask_spec(spec)).as_numpy_array()
+        present = decode_part("mask", self.mask_codecs, mask, _mask_spec(spec)).as_numpy_array()
         if present.size and present.view(np.uint8).max() > 1:  # which would be miscounted
             raise ChunkDecodeError(
                 f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
@@ -224,57 +217,37 @@ class NullableCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
         return present, count
 
 
-@dataclass(frozen=True)
-class NestedCodecs:
-    """The codecs of one part of a chunk.
+def encode_part(part: str, codecs: tuple[Codec, ...], data: NDBuffer, spec: ArraySpec) -> Buffer:
+    """The encoded part of a chunk; `part` names it in errors: mask or data."""
+    encoded: Any = data
+    for codec, own in zip(codecs, codec_specs(codecs, spec), strict=True):
+        encoded = encode_with(codec, encoded, own, f"codec 'optional', {part} part: ")
+    result: Buffer = encoded
+    return result
 
-    Unlike zarr's own chains, it checks what it can before a codec allocates anything, and says which codec
+
+def decode_part(part: str, codecs: tuple[Codec, ...], data: Buffer, spec: ArraySpec) -> NDBuffer:
+    """The decoded part of a chunk, in the shape that `spec` gives.
+
+    Unlike zarr's own chains, this checks what it can before a codec allocates anything, and says which codec
     failed on which part.
     """
-
-    part: str
-    """The name of the part in errors: mask or data."""
-
-    codecs: tuple[Codec, ...]
-    """The chain, as in zarr.json."""
-
-    def validate(self, spec: ArraySpec, chunk_grid: Any) -> None:
-        """Let each codec check whether it can work on data of `spec`."""
-        for codec in self.codecs:
-            codec.validate(shape=spec.shape, dtype=spec.dtype, chunk_grid=chunk_grid)
-            spec = codec.resolve_metadata(spec)
-
-    def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
-        """The encoded part."""
-        encoded: Any = data
-        for codec, codec_spec in zip(self.codecs, codec_specs(self.codecs, spec), strict=True):
-            encoded = encode_with(codec, encoded, codec_spec, self._where)
-        part: Buffer = encoded
-        return part
-
-    def decode(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
-        """The decoded part, in the shape that `spec` gives."""
-        specs = codec_specs(self.codecs, spec)
-        inner, (_, serializer, compressed) = specs[-1], stages(self.codecs)
-        bounds = compressors.decoded_bounds((serializer, *compressed), inner)
-        unknown = compressors.unknown_bound(inner, len(data))  # by the stored size, however compressed
-        limits = [unknown if bound is None else bound for bound in reversed(bounds)]
-        decoded: Any = data
-        for codec, codec_spec in zip(reversed(self.codecs), reversed(specs), strict=True):
-            if codec is serializer and serializer.is_fixed_size:
-                decoded = aligned(decoded, inner)
-            most = limits.pop(0) if limits else None
-            decoded = decode_with(codec, decoded, codec_spec, most, self._where)
-        if decoded.shape != spec.shape:
-            raise ChunkDecodeError(
-                f"{self._where}it{named_chunk()} has shape {decoded.shape}, but {spec.shape} is expected"
-            )
-        part: NDBuffer = decoded
-        return part
-
-    @property
-    def _where(self) -> str:
-        return f"codec 'optional', {self.part} part: "
+    where, specs = f"codec 'optional', {part} part: ", codec_specs(codecs, spec)
+    inner, (_, serializer, compressed) = specs[-1], stages(codecs)
+    bounds = compressors.decoded_bounds((serializer, *compressed), inner)
+    unknown = compressors.unknown_bound(inner, len(data))  # by the stored size, however compressed
+    limits = [unknown if bound is None else bound for bound in reversed(bounds)]
+    decoded: Any = data
+    for codec, own in zip(reversed(codecs), reversed(specs), strict=True):
+        if codec is serializer and serializer.is_fixed_size:
+            decoded = aligned(decoded, inner)
+        decoded = decode_with(codec, decoded, own, limits.pop(0) if limits else None, where)
+    if decoded.shape != spec.shape:
+        raise ChunkDecodeError(
+            f"{where}it{named_chunk()} has shape {decoded.shape}, but {spec.shape} is expected"
+        )
+    result: NDBuffer = decoded
+    return result
 
 
 def _mask_spec(spec: ArraySpec) -> ArraySpec:

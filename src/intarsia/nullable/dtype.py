@@ -61,14 +61,13 @@ def install_nullable_buffer() -> None:
 @cache
 def _register_classes() -> None:
     from intarsia.nullable.buffer import NullableNDBuffer
-    from intarsia.nullable.present_values import ON_PRESENT_VALUES
+    from intarsia.nullable.present_values import ELEMENTWISE, OnPresentValues
 
     register_ndbuffer(NullableNDBuffer, NDBUFFER)
-    for name, codec in ON_PRESENT_VALUES.items():
+    for name, kind in ELEMENTWISE.items():
         # In the place of zarr's own: no setting has to choose between the two, which a reset would undo.
-        kind = codec.__bases__[1]
         module = "zarr.codecs.numcodecs" if name.startswith("numcodecs.") else kind.__module__
-        register_codec(name, codec, qualname=f"{module}.{kind.__qualname__}")
+        register_codec(name, OnPresentValues, qualname=f"{module}.{kind.__qualname__}")
 
 
 def check_experimental(what: str) -> None:

@@ -1,19 +1,20 @@
 """Codecs of zarr that also work in front of `optional`, where they leave nulls alone.
 
 zarr's `scale_offset`, `cast_value` and numcodecs codecs work unchanged as `data_codecs`, which see present
-values only. In front of `optional` they see nullable data, which zarr's own classes refuse. The classes here
-work on the present values; for any other data type they turn themselves into zarr's own.
+values only. In front of `optional` they see nullable data, which zarr's own classes refuse. There they are
+wrapped, and get the present values; for any other data type the wrapper turns into zarr's own codec.
 """
 
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
+from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import CastValue, ScaleOffset, numcodecs
 from zarr.core.buffer import NDBuffer
 from zarr.dtype import ZDType
 
-from intarsia._compat import ArraySpec
+from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base
 from intarsia.errors import CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, to_nullable
@@ -21,132 +22,114 @@ from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import scatter, unwrap
 from intarsia.nullable.nullable_values import NullableValues
 
+ELEMENTWISE: Final[dict[str, type[ArrayArrayCodec]]] = {
+    "scale_offset": ScaleOffset,
+    "cast_value": CastValue,
+    "numcodecs.astype": numcodecs.AsType,
+    "numcodecs.bitround": numcodecs.BitRound,
+    "numcodecs.delta": numcodecs.Delta,
+    "numcodecs.fixedscaleoffset": numcodecs.FixedScaleOffset,
+    "numcodecs.quantize": numcodecs.Quantize,
+}
+"""The codecs that work so, by name. `delta` goes from one present value to the next."""
 
-class _OnPresentValues(base.SynchronousArrayCodec):
-    """Lets an element-wise codec of zarr work on data with nulls."""
+
+@dataclass(frozen=True)
+class OnPresentValues(base.SynchronousArrayCodec):
+    """An element-wise codec of zarr that gets the present values of data with nulls.
+
+    >>> OnPresentValues.from_dict({"name": "scale_offset", "configuration": {"scale": 2}}).codec
+    ScaleOffset(offset=0, scale=2)
+    """
+
+    codec: Any
+    """The codec of zarr."""
+
+    @property
+    def is_fixed_size(self) -> bool:  # type: ignore[override]  # zarr's classes have an attribute, or none
+        return getattr(self.codec, "is_fixed_size", False)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(ELEMENTWISE[str(data["name"])].from_dict(data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        document: dict[str, JSON] = self.codec.to_dict()
+        return document
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
-        evolved: Any = super().evolve_from_array_spec(array_spec)
-        codec: Any = type(self) if isinstance(array_spec.dtype, OptionalDType) else type(self).__bases__[1]
-        return evolved if type(evolved) is codec else codec.from_dict(evolved.to_dict())
+        if not isinstance(array_spec.dtype, OptionalDType):
+            return self.codec.evolve_from_array_spec(array_spec)
+        return replace(self, codec=self.codec.evolve_from_array_spec(_inner_spec(array_spec)))
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        if isinstance(dtype, OptionalDType):
-            dtype = dtype.innermost
-        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+        inner = dtype.innermost if isinstance(dtype, OptionalDType) else dtype
+        self.codec.validate(shape=shape, dtype=inner, chunk_grid=chunk_grid)
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        size: int = self.codec.compute_encoded_size(input_byte_length, _inner_spec(chunk_spec))
+        return size
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
         dtype = chunk_spec.dtype
         if not isinstance(dtype, OptionalDType):
-            return super().resolve_metadata(chunk_spec)
-        value, missing = unwrap(chunk_spec.fill_value, dtype.depth)
-        inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if missing else value)
-        if missing:
-            # The codec may be unable to encode the default of the inner type, and nobody needs it.
-            resolved = replace(inner, dtype=self._encoded_type(inner))
-            fill = chunk_spec.fill_value
-        else:
-            resolved = super().resolve_metadata(inner)
-            fill = dtype.cast_scalar(resolved.fill_value)
-        return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
+            plain: ArraySpec = self.codec.resolve_metadata(chunk_spec)
+            return plain
+        inner, fill = _inner_spec(chunk_spec), chunk_spec.fill_value
+        value, missing = unwrap(fill, dtype.depth)
+        if not missing:
+            inner = self.codec.resolve_metadata(replace(inner, fill_value=value))
+            fill = dtype.cast_scalar(inner.fill_value)
+        encoded = inner.dtype if not missing else self._encoded_type(inner)
+        return replace(chunk_spec, dtype=dtype.with_innermost(encoded), fill_value=fill)
 
     def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
-        """The data type that values of the inner data type become."""
-        encoded: ZDType[Any, Any] = getattr(self, "dtype", inner.dtype)
+        """The data type that values become. zarr's own two would also encode a fill value, which may fail."""
+        zarrs_own = isinstance(self.codec, ScaleOffset | CastValue)
+        resolved: Any = self.codec if zarrs_own else self.codec.resolve_metadata(inner)
+        encoded: ZDType[Any, Any] = getattr(resolved, "dtype", inner.dtype)
         return encoded
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class wraps
-        return self._on_present(encode, chunk_data, chunk_spec, encoding=True)
+        encoded = self._encoded_type(_inner_spec(chunk_spec))
+        return _on_present(self.codec._encode_sync, chunk_data, chunk_spec, encoded)
 
     def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        decode = super()._decode_sync  # type: ignore[misc]  # likewise
-        return self._on_present(decode, chunk_data, chunk_spec, encoding=False)
-
-    def _on_present(
-        self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, encoding: bool
-    ) -> NDBuffer:
-        dtype = chunk_spec.dtype
-        if not isinstance(dtype, OptionalDType):
-            plain: NDBuffer = work(chunk_data, chunk_spec)
-            return plain
-        nullable = to_nullable(chunk_data, dtype.depth)
-        present = nullable.missing == 0
-        source = nullable.values[present]
-        spec = _inner_spec(chunk_spec, source.shape, dtype.innermost.default_scalar())
-        result_dtype = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
-        result: np.ndarray[Any, Any] = np.empty(0, dtype=result_dtype)  # not every codec takes an empty array
-        if source.size:
-            result = work(NullableNDBuffer(source), spec).as_numpy_array()
-        if result.dtype != result_dtype and result.dtype.itemsize == result_dtype.itemsize:
-            result = result.view(result_dtype)  # numcodecs leaves the bits of some floats as integers
-        values = scatter(result, present)
-        return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
+        return _on_present(self.codec._decode_sync, chunk_data, chunk_spec, _inner_spec(chunk_spec).dtype)
 
 
-class PresentScaleOffset(_OnPresentValues, ScaleOffset):
-    """`scale_offset` that leaves nulls alone."""
-
-
-class PresentCastValue(_OnPresentValues, CastValue):
-    """`cast_value` that leaves nulls alone: optional[float64] becomes optional of its `data_type`."""
-
-
-class _OnPresentNumbers(_OnPresentValues):
-    """The same for the codecs of numcodecs."""
-
-    def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
-        encoded: ZDType[Any, Any] = self.resolve_metadata(inner).dtype
-        return encoded
-
-
-class PresentAsType(_OnPresentNumbers, numcodecs.AsType):
-    """`numcodecs.astype` that leaves nulls alone."""
-
-
-class PresentBitRound(_OnPresentNumbers, numcodecs.BitRound):
-    """`numcodecs.bitround` that leaves nulls alone."""
-
-
-class PresentDelta(_OnPresentNumbers, numcodecs.Delta):
-    """`numcodecs.delta` from one present value to the next."""
-
-
-class PresentFixedScaleOffset(_OnPresentNumbers, numcodecs.FixedScaleOffset):
-    """`numcodecs.fixedscaleoffset` that leaves nulls alone."""
-
-
-class PresentQuantize(_OnPresentNumbers, numcodecs.Quantize):
-    """`numcodecs.quantize` that leaves nulls alone."""
-
-
-ON_PRESENT_VALUES: Final[dict[str, type[_OnPresentValues]]] = {
-    "scale_offset": PresentScaleOffset,
-    "cast_value": PresentCastValue,
-    "numcodecs.astype": PresentAsType,
-    "numcodecs.bitround": PresentBitRound,
-    "numcodecs.delta": PresentDelta,
-    "numcodecs.fixedscaleoffset": PresentFixedScaleOffset,
-    "numcodecs.quantize": PresentQuantize,
-}
-"""The classes of this module by codec name."""
+def _on_present(
+    work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec, result_type: ZDType[Any, Any]
+) -> NDBuffer:
+    dtype = chunk_spec.dtype
+    if not isinstance(dtype, OptionalDType):
+        plain: NDBuffer = work(chunk_data, chunk_spec)
+        return plain
+    nullable = to_nullable(chunk_data, dtype.depth)
+    present = nullable.missing == 0
+    source, result_dtype = nullable.values[present], result_type.to_native_dtype()
+    result: np.ndarray[Any, Any] = np.empty(0, dtype=result_dtype)  # not every codec takes an empty array
+    if source.size:
+        spec = replace(_inner_spec(chunk_spec), shape=source.shape)
+        result = work(NullableNDBuffer(source), spec).as_numpy_array()
+    if result.dtype != result_dtype and result.dtype.itemsize == result_dtype.itemsize:
+        result = result.view(result_dtype)  # numcodecs leaves the bits of some floats as integers
+    return OptionalNDBuffer(NullableValues(scatter(result, present), nullable.missing, dtype.depth))
 
 
 def on_present_values(codec: Any) -> Any:
-    """`codec`, or the class of this module that replaces it in front of the `optional` codec."""
+    """`codec`, or what takes its place in front of the `optional` codec."""
     if isinstance(codec, numcodecs.PackBits):
         raise CodecConfigurationError(
             f"codec {codec.codec_name!r} packs eight elements into a byte, so nulls would lose their place: "
             "put it among the data_codecs"
         )
-    for replacement in ON_PRESENT_VALUES.values():
-        zarrs_own: Any = replacement.__bases__[1]
-        if type(codec) is zarrs_own:
-            return replacement.from_dict(codec.to_dict())
-    return codec
+    return OnPresentValues(codec) if type(codec) in ELEMENTWISE.values() else codec
 
 
-def _inner_spec(spec: ArraySpec, shape: tuple[int, ...], fill: Any) -> ArraySpec:
+def _inner_spec(spec: ArraySpec) -> ArraySpec:
+    """The spec for the present values, with a fill value that is one."""
     dtype = spec.dtype
-    assert isinstance(dtype, OptionalDType)
-    return replace(spec, shape=shape, dtype=dtype.innermost, fill_value=fill)
+    if not isinstance(dtype, OptionalDType):
+        return spec
+    return replace(spec, dtype=dtype.innermost, fill_value=dtype.innermost.default_scalar())

@@ -19,9 +19,6 @@ from intarsia.nullable.nullable_values import NullableValues
 ATTRIBUTE: Final = "intarsia_na_object"
 """The attribute of an array that names the `na_object` for its readers."""
 
-OLDER_ATTRIBUTE: Final = "na_object"
-"""The name of that attribute in arrays from before."""
-
 _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
 REPRESENTATION: Final = "py_array_representation"
@@ -41,8 +38,10 @@ UNSET: Final = msgspec.UNSET
 """No `na_object` was chosen, so strings are read as masked arrays; None is a valid choice."""
 
 
-def check_na_object(na_object: Any) -> None:
-    """Refuse what cannot be distinguished from a string."""
+def check_na_object(na_object: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse what cannot be distinguished from a string, and values of a `dtype` that are none."""
+    if not is_string(dtype):
+        raise DataTypeError(f"na_object is for strings; this array holds {dtype}")
     if isinstance(na_object, str):
         raise DataTypeError(
             f"na_object {na_object!r} is a string: NumPy treats such a null as that text, so it would equal "
@@ -52,7 +51,6 @@ def check_na_object(na_object: Any) -> None:
 
 def na_object_name(na_object: Any) -> str:
     """The name of an `na_object` in the attribute; only three mean the same everywhere."""
-    check_na_object(na_object)
     if na_object is None:
         return _NONE
     if isinstance(na_object, float) and np.isnan(na_object):
@@ -92,9 +90,8 @@ def read_representation(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     >>> read_representation({"intarsia_na_object": "None"}, strings)
     (None, None)
     """
-    for attribute in (ATTRIBUTE, OLDER_ATTRIBUTE):
-        if attribute in attributes and is_string(dtype):
-            return None, _na_object_from_name(attributes[attribute])
+    if ATTRIBUTE in attributes and is_string(dtype):
+        return None, _na_object_from_name(attributes[ATTRIBUTE])
     name = str(attributes.get(REPRESENTATION))
     for short, module in _ABBREVIATIONS:
         name = re.sub(rf"\b{short}\.", f"{module}.", name)
@@ -106,7 +103,6 @@ def read_representation(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
 
 def to_strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
     """Strings as a plain array of `StringDType(na_object=…)`."""
-    check_na_object(na_object)
     out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
     out[...] = data.values
     out[data.isnull()] = na_object

@@ -1,11 +1,11 @@
 """Compaction: shards lose their slots, become as small as their chunks, and are compressed if wanted."""
 
-import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.replace_shard import LockedShard, chunk_lengths, dense_layout, lock_shard, replace_file
+from intarsia.shards.replace_shard import chunk_lengths, dense_layout, lock_shard, replace_file
 
 AT_ONCE = 32
 """How many shards are compacted at once: most of them wait until nobody follows their old index any more."""
@@ -93,12 +93,11 @@ def compact(
         raise ReadOnlyError("cannot compact: the array is open for reading only; open it with mode='r+'")
     sharded = ShardedArray(array if decision is None else with_decision(array, decision))
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    recoding = None if decision is None else Recoding(sharded)
-    compact_one = partial(_compact_shard, sharded, recoding)
+    compact_one = partial(_compact_shard, sharded, recode=decision is not None)
     shards = [path for _, path in sharded.files()]
     results = []
     progress(0, len(shards))
-    at_once = AT_ONCE if recoding is None else RECODED_AT_ONCE
+    at_once = AT_ONCE if decision is None else RECODED_AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="intarsia-compact") as pool:
         for done, result in enumerate(pool.map(compact_one, shards), 1):
             results.append(result)
@@ -114,14 +113,16 @@ def _on_disk(path: Path) -> int:
         return 0
 
 
-def _compact_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Path) -> tuple[bool, int, int]:
+def _compact_shard(sharded: ShardedArray, path: Path, *, recode: bool) -> tuple[bool, int, int]:
     """Compact one shard; returns whether there was work to do, and the bytes on disk before and after."""
     before = _on_disk(path)
-    return _replace_shard(sharded, recoding, path), before, _on_disk(path)
+    return _replace_shard(sharded, path, recode=recode), before, _on_disk(path)
 
 
-def _replace_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Path) -> bool:
-    prepared = {} if recoding is None else recoding.prepare(path)
+def _replace_shard(sharded: ShardedArray, path: Path, *, recode: bool) -> bool:
+    encode = cache(partial(_encode_again, sharded, path))
+    if recode:  # most of it while others keep writing; what they change is encoded again below
+        encode_stored(sharded, path, encode)
     with lock_shard(path, sharded.index, sharded.layouts) as shard:
         if shard is None:
             return False
@@ -130,7 +131,12 @@ def _replace_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Pat
             os.unlink(path)  # as in zarr, a shard without chunks has no file
             files.sync_directory(path.parent)
             return True
-        replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
+        replaced: dict[int, bytes] = {}
+        for number in lengths if recode else ():
+            if not shard.torn[number]:
+                stored = bytes(read_exactly(shard.fd, int(shard.table[number, 0]), lengths[number]))
+                new = encode(number, stored)
+                replaced |= {} if new is None else {number: new}
         lengths |= {number: len(data) for number, data in replaced.items()}
         table, nbytes = dense_layout(sharded.index, lengths)
         if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
@@ -139,55 +145,24 @@ def _replace_shard(sharded: ShardedArray, recoding: "Recoding | None", path: Pat
         return True
 
 
-type Recoded = dict[tuple[int, bytes], bytes | None]
-"""The new bytes of chunks, or None, by their number and a digest of their stored bytes."""
+def encode_stored(sharded: ShardedArray, path: Path, encode: Callable[[int, bytes], bytes | None]) -> None:
+    """Call `encode`, which remembers its results, for the chunks of a shard as they are stored now."""
+
+    def encode_one(number: int) -> None:
+        with suppress(ChunkDecodeError):
+            for stored in (read_chunks(path, sharded.index, [number], sharded.layouts) or {}).values():
+                encode(number, stored)
+
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="intarsia-compact") as pool:
+        list(pool.map(encode_one, range(sharded.index.chunks)))
 
 
-@dataclass(frozen=True)
-class Recoding:
-    """Encodes the chunks of one array again, by the array's decision.
-
-    `prepare` does most of the work while others keep writing; `replacements` then does again whatever has
-    been written meanwhile.
-    """
-
-    sharded: ShardedArray
-    """The array, with the decision that the chunks are to follow."""
-
-    def prepare(self, path: Path) -> Recoded:
-        """The chunks of a shard, encoded again as they are stored now."""
-        sharded = self.sharded
-        recoded: Recoded = {}
-
-        def prepare(number: int) -> None:
-            with suppress(ChunkDecodeError):
-                for stored in (read_chunks(path, sharded.index, [number], sharded.layouts) or {}).values():
-                    self._recode(path, number, stored, recoded)
-
-        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="intarsia-compact") as pool:
-            list(pool.map(prepare, range(sharded.index.chunks)))
-        return recoded
-
-    def replacements(self, shard: LockedShard, lengths: dict[int, int], recoded: Recoded) -> dict[int, bytes]:
-        """The new bytes of those chunks of a held shard that change."""
-        replaced = {}
-        for number, length in lengths.items():
-            if shard.torn[number]:
-                continue
-            stored = bytes(read_exactly(shard.fd, int(shard.table[number, 0]), length))
-            new = self._recode(shard.path, number, stored, recoded)
-            if new is not None:
-                replaced[number] = new
-        return replaced
-
-    def _recode(self, path: Path, number: int, stored: bytes, recoded: Recoded) -> bytes | None:
-        """The chunk's new bytes, unless they are known; None if it stays as it is, as damaged chunks do."""
-        key = number, hashlib.blake2b(stored, digest_size=16).digest()
-        if key not in recoded:
-            sharded, spec = self.sharded, self.sharded.chunk_spec
-            data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
-            walk, new = ChunkWalk(redecide_chunk), None
-            with suppress(ChunkDecodeError):
-                new = walk.through(sharded.codec.codecs, data, spec, locate)
-            recoded[key] = None if new is None else new.to_bytes()
-        return recoded[key]
+def _encode_again(sharded: ShardedArray, path: Path, number: int, stored: bytes) -> bytes | None:
+    """A chunk encoded by the array's decision; None if it stays as it is, as damaged chunks do."""
+    spec = sharded.chunk_spec
+    data, locate = spec.prototype.buffer.from_bytes(stored), sharded.locate(path.as_posix(), number)
+    try:
+        new = ChunkWalk(redecide_chunk).through(sharded.codec.codecs, data, spec, locate)
+    except ChunkDecodeError:
+        return None
+    return None if new is None else new.to_bytes()

@@ -244,12 +244,8 @@ class ShardedArray:
         for coordinates in stored_indices(self.array):
             yield coordinates, directory / self.metadata.encode_chunk_key(coordinates)
 
-    @cached_property
-    def _grid(self) -> Grid:
-        return Grid.of(self.metadata)
-
     def locate(self, shard: str | Index, number: int) -> Locate:
         """Says where in the whole array an inner chunk is, given its shard's path or index and its number."""
-        outer = partial(self._grid.position_of, shard, self.shard_spec, ())
+        outer = partial(Grid.of(self.metadata).position_of, shard, self.shard_spec, ())
         place = self.index.coordinates(number)
         return partial(inner_position, outer, place, self.chunk_spec, self.codec.codecs)

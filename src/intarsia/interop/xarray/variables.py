@@ -188,7 +188,7 @@ def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
 def _unpacks_itself(array: LogicalArray) -> bool:
     """Whether members turn packed integers into the logical values by their own filters."""
     return any(
-        isinstance(codec, ScaleOffset | CastValue)
+        isinstance(getattr(codec, "codec", codec), ScaleOffset | CastValue)
         for member in array.members.values()
         for codec in all_codecs(getattr(member.metadata, "codecs", ()))
     )
