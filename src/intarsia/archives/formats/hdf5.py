@@ -320,8 +320,6 @@ class Header:
         """Why it cannot be read: its values are in other files, or h5py does not know their type."""
         try:
             check_external_files(self.plist, self.file)
-            if self.virtual is not None:
-                self.virtual.check_files()
             if self.shape is None:
                 return "it has no data space: nothing can be read from it"
             _ = self.dtype  # raises for a type that h5py does not know
@@ -554,16 +552,6 @@ class VirtualDataset:
         )
         self._grows = any(map(is_unlimited, spaces))
 
-    def check_files(self) -> None:
-        """Raise `OtherFileError` if it is made of files that may not be read."""
-        for _, name, dataset, _ in self._mappings:
-            if SERIES in f"{name}/{dataset}".replace("%%", ""):
-                raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
-        for name in dict.fromkeys(name for _, name, *_ in self._mappings):
-            self._locate(name)
-        if self._grows:
-            _ = self.dataset  # its sources determine its shape
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Its length along every axis."""
@@ -592,6 +580,8 @@ class VirtualDataset:
         """What it is made of."""
         sources = VirtualSources()
         for place, name, dataset, space in self._mappings:
+            if SERIES in f"{name}/{dataset}".replace("%%", ""):
+                raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
             header = self._open(name, dataset)
             sources.all_here &= name == OWN_FILE and (header is None or header.file is self._file)
             if header is None:
