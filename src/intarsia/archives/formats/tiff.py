@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 from zarr.codecs import BytesCodec, TransposeCodec
 
-from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
+from intarsia.archives.formats.format import Format, SourceGroup, UnreadableError
 from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable, VariablePart
 from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.source_files import FormatProbe, Sources, folder_of
@@ -117,9 +117,7 @@ class TIFFGroup(SourceGroup):
         is_short = not page.is_tiled and rows % inner[0] != 0
         for counted in (page.dataoffsets, page.databytecounts):
             if len(counted) != math.prod(grid):  # tifffile would not fill all of the image
-                raise UnreadableVariableError(
-                    f"it lists {len(counted)} strips or tiles instead of {math.prod(grid)}"
-                )
+                raise UnreadableError(f"it lists {len(counted)} strips or tiles instead of {math.prod(grid)}")
         reason = _reason_to_copy(page, is_interleaved, is_short)
         if not reason and page.compression == UNCOMPRESSED:
             reason = self._wrong_length(variable, chunks, grid, is_short)
@@ -155,11 +153,11 @@ class TIFFGroup(SourceGroup):
         """All samples, as tifffile reads them."""
         nbytes = math.prod(self._page.shape) * _dtype(self._page).itemsize
         if nbytes > MAX_COPIED:
-            raise UnreadableVariableError(f"it can only be copied as a whole, and has {nbytes >> 20} MiB")
+            raise UnreadableError(f"it can only be copied as a whole, and has {nbytes >> 20} MiB")
         try:
             values: np.ndarray[Any, Any] = self._page.asarray()
         except Exception as error:  # of any class, from tifffile or imagecodecs
-            raise UnreadableVariableError(f"tifffile cannot read it: {one_line(error)}") from error
+            raise UnreadableError(f"tifffile cannot read it: {one_line(error)}") from error
         return np.moveaxis(values, -1, 0) if self._page.axes.endswith("S") else values
 
 
