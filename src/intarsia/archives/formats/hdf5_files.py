@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -84,9 +85,11 @@ class HDF5Files(ExitStack):
 
     def _open_reader(self, reader: Any) -> Any:
         """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-        if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
+        content = memoryview(reader.getvalue() if isinstance(reader, io.BytesIO) else b"")
+        heaps = (content[found.start() :] for found in re.finditer(re.escape(SIGNATURE), content))
+        if content and not any(map(is_endless, heaps)):
             with suppress(ValueError, OSError):  # the other way says what is wrong with it
-                image = library().h5f.open_file_image(reader.getvalue())
+                image = library().h5f.open_file_image(content)
                 self.callback(image.close)
                 return image
         return self.enter_context(library().File(HeapReader(reader), "r")).id
@@ -264,23 +267,8 @@ class HeapReader:
             )
 
 
-def has_endless_heap(content: bytes) -> bool:
-    """Whether anything in a file that looks like a global heap has no end.
-
-    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
-    True
-    """
-    start = content.find(SIGNATURE)
-    while start >= 0:
-        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
-        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
-            return True
-        start = content.find(SIGNATURE, start + 1)
-    return False
-
-
-def is_endless(heap: bytes) -> bool:
-    """Whether going from object to object in a collection never ends.
+def is_endless(heap: bytes | memoryview) -> bool:
+    """Whether going from object to object in a collection, where bytes begin, never ends.
 
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(8) + OBJECT.pack(0, 24) + bytes(8))
     False
@@ -289,8 +277,9 @@ def is_endless(heap: bytes) -> bool:
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 2**64 - 1) + bytes(32))
     True
     """
+    end = min(HEAD.unpack_from(heap)[1], len(heap), MAX_HEAP_BYTES) if len(heap) >= HEAD.size else 0
     at = HEAD.size
-    while at + OBJECT.size <= len(heap):
+    while at + OBJECT.size <= end:
         number, size = OBJECT.unpack_from(heap, at)
         step = OBJECT.size + (size + 7) // 8 * 8 if number else size
         if not 0 < step < FURTHEST:
