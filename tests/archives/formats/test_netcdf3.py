@@ -86,6 +86,18 @@ def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
 
 
+@pytest.mark.parametrize("names", [["sst"], ["sst", "ice"]])
+def test_records_without_padding_and_with_it_are_read(tmp_path, names):
+    values = np.arange(1000, dtype="i1")
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("time", None)
+        for name in names:
+            file.createVariable(name, "i1", ("time",))[:] = values
+    report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+    for name in names:
+        assert np.array_equal(intarsia.open(report.repository, name)[...], values)
+
+
 def odd_fill_value(path, version, fill=np.nan):
     """A file whose integers have a `_FillValue` that no integer equals."""
     with netCDF4.Dataset(path, "w", format=version) as file:

@@ -104,7 +104,7 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
         lengths.append(header.count())
     whole = header.attributes()
     variables = {}
-    record_bytes = 0
+    record_sizes = []
     for _ in header.entries(VARIABLES):
         name = header.name()
         dimensions = [header.count() for _ in range(header.count())]
@@ -120,10 +120,11 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
             )
         sizes = [lengths[d] for d in dimensions if 0 <= d < len(lengths)]
         if 0 in sizes[:1]:
-            record_bytes += max(1, math.prod(sizes[1:]) * dtype.itemsize)
-    if records * record_bytes > header.size:
+            record_sizes.append(math.prod(sizes[1:]) * dtype.itemsize)
+    before_the_last = (records - 1) * max(1, sum(record_sizes))
+    if record_sizes and before_the_last > header.size:
         raise IngestError(
-            f"it is truncated, or its header is damaged: its {records:,} records need "
-            f"{records * record_bytes:,} bytes, and it has {header.size:,}"
+            f"it is truncated, or its header is damaged: its {records:,} records need more than "
+            f"{before_the_last:,} bytes, and it has {header.size:,}"
         )
     return whole, variables
