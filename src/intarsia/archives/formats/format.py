@@ -79,7 +79,7 @@ class Format(ABC):
                         variable.values = group.load(variable)
                         variable.dtype = variable.values.dtype
                 except UnreadableError as error:
-                    if name in (*request.dims, *request.load):
+                    if name in (*request.dims, *(request.variables or ()), *request.load):
                         raise IngestError(f"its variable {name!r} cannot be read: {error}") from error
                     left_out[name] = str(error)
                 else:
