@@ -177,7 +177,7 @@ def _(file, folder):
     virtual(file, "x", (np.s_[:], source(".", "w")))
 
 
-@case("virtual_series_of_files", "series", inside=("made of a series",))
+@case("virtual_series_of_files", "series", inside=("series",))
 def _(file, folder):
     for part in range(2):
         with h5py.File(folder / f"part-{part}.h5", "w") as piece:
@@ -185,7 +185,7 @@ def _(file, folder):
     series(file, b"part-%b.h5", b"x")
 
 
-@case("virtual_series_of_own", "series", inside=("made of a series",))
+@case("virtual_series_of_own", "series", inside=("series",))
 def _(file, folder):
     for part in range(2):
         file[f"w{part}"] = np.full(4, part, "f4")

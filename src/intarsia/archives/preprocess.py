@@ -14,7 +14,6 @@ from intarsia.archives.parsed_file import (
     ParsedVariable,
     ParseRequest,
     rename_mentions,
-    rename_parts,
     roles,
 )
 from intarsia.errors import IngestError
@@ -34,38 +33,35 @@ class UnreadArray:
     """The data of a variable, for xarray: an array that can be indexed and transposed, but not read.
 
     >>> v = ParsedVariable("t2m", "data", ("lat", "x"), (3, 5), {}, np.dtype("f4"))
-    >>> part = UnreadArray(v, (0, 1), {})[:, np.array([4, 0])].permute_dims(None, (1, 0))
-    >>> part.shape, part.axes, part.picks
-    ((2, 3), (1, 0), {1: array([4, 0])})
+    >>> part = UnreadArray(v)[:, np.array([4, 0])].permute_dims(None, (1, 0))
+    >>> part.shape, part.variable.axes, part.variable.picks
+    ((2, 3), ('x', 'lat'), {'x': array([4, 0])})
     """
 
-    def __init__(self, variable: ParsedVariable, axes: tuple[int, ...], picks: dict[int, Any]) -> None:
+    def __init__(self, variable: ParsedVariable) -> None:
         self.variable = variable
-        self.axes = axes
-        """The stored axes that are visible, in their order."""
-        self.picks = picks
-        """For partly visible axes, which stored elements are visible; for a dropped one, its one index."""
         self.dtype = variable.dtype
-        self.shape = tuple(len(picks[k]) if k in picks else variable.shape[k] for k in axes)
-        self.ndim = len(axes)
+        self.shape = tuple(variable.sizes.values())
+        self.ndim = len(self.shape)
 
     def __array_namespace__(self, api_version: str | None = None) -> UnreadArray:
         return self
 
     def permute_dims(self, array: Any, order: Sequence[int]) -> UnreadArray:
         """Transpose, as xarray does it."""
-        return UnreadArray(self.variable, tuple(self.axes[k] for k in order), self.picks)
+        axes = self.variable.axes
+        return UnreadArray(replace(self.variable, seen=tuple(axes[k] for k in order)))
 
     def __getitem__(self, key: tuple[Any, ...]) -> UnreadArray:
         # xarray gives an index for every axis, or for the first ones and `...`
-        axes, picks = list(self.axes), dict(self.picks)
-        for axis, length, index in zip(self.axes, self.shape, key, strict=False):
+        seen, picks = list(self.variable.axes), dict(self.variable.picks)
+        for (dim, length), index in zip(self.variable.sizes.items(), key, strict=False):
             if index is ... or (isinstance(index, slice) and index == slice(None)):
                 continue
-            picks[axis] = picks.get(axis, np.arange(length))[index]
-            if not picks[axis].ndim:
-                axes.remove(axis)
-        return UnreadArray(self.variable, tuple(axes), picks)
+            picks[dim] = picks.get(dim, np.arange(length))[index]
+            if not picks[dim].ndim:
+                seen.remove(dim)
+        return UnreadArray(replace(self.variable, seen=tuple(seen), picks=picks))
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise IngestError(f"preprocess: {self.variable.name!r} is data, which is not read for it")
@@ -75,12 +71,13 @@ class UnreadArray:
 
     def parsed(self, dims: Sequence[str]) -> ParsedVariable:
         """The variable with these names for its visible axes."""
-        now = dict(zip(self.axes, dims, strict=True))
-        own = [now.get(k, f"{dim}'" if dim in dims else dim) for k, dim in enumerate(self.variable.dims)]
-        picks = {own[axis]: picked for axis, picked in self.picks.items()}
-        seen = None if not picks and tuple(dims) == tuple(own) else tuple(dims)
-        parts = rename_parts(self.variable.parts, dict(zip(self.variable.dims, own, strict=True)))
-        return replace(self.variable, dims=tuple(own), seen=seen, picks=picks, parts=parts)
+        now = dict(zip(self.variable.axes, dims, strict=True))
+        hidden = {dim: f"{dim}'" for dim in self.variable.dims if dim not in now and dim in dims}
+        variable = replace(self.variable)
+        variable.rename_dims(now | hidden)
+        if not variable.picks and variable.axes == variable.dims:
+            variable.seen = None
+        return variable
 
 
 def _dataset(file: ParsedFile) -> xr.Dataset:
@@ -90,7 +87,7 @@ def _dataset(file: ParsedFile) -> xr.Dataset:
     for name, variable in file.variables.items():
         data: Any = variable.values
         if data is None:
-            data = UnreadArray(variable, tuple(range(len(variable.dims))), {})
+            data = UnreadArray(variable)
         elif data.dtype.kind == "T":
             data = data.astype(object)
         encoding = {NAME: variable.name}

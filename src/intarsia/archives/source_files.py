@@ -323,9 +323,7 @@ class Sources:
         found = list(_objects_below(*self.resolve(url)))
         if not found:
             raise FileNotFoundError(f"there is nothing at {url}")
-        return ContentIdentity(
-            sum(meta["size"] for meta in found), max(meta["last_modified"] for meta in found)
-        )
+        return combined_identity([identity_in(url, meta) for meta in found])
 
     def sizes_below(self, url: str) -> dict[str, int]:
         """The sizes of all files in a directory, by their paths in it."""

@@ -235,6 +235,22 @@ def test_a_source_that_is_not_hdf5_is_left_out(tmp_path):
         intarsia.ingest(path, "memory://", concat_dim="n")
 
 
+@pytest.mark.parametrize("option", ["variables", "load"])
+def test_a_source_that_may_not_be_read_is_an_error_if_it_is_asked_for_by_name(tmp_path, option):
+    put(tmp_path / "a.h5", "d", np.arange(N, dtype="f4"))
+    (tmp_path / "below").mkdir()
+    path = main_file(tmp_path / "below" / "main.h5", (np.s_[:], source("../a.h5", "d", (N,))), shape=(N,))
+    with h5py.File(path, "a") as file:
+        file["other"] = np.arange(N)
+        file["other"].dims[0].attach_scale(file["n"])
+    names = ["x", "other"] if option == "variables" else ["x"]
+    with pytest.raises(IngestError, match=r"its variable 'x' cannot be read: .* outside of "):
+        intarsia.ingest(path, "memory://", concat_dim="n", **{option: names})
+    report = intarsia.ingest(path, "memory://", concat_dim="n")
+    assert "outside of" in report.left_out["x"]
+    assert intarsia.open(report.repository, "other")[...].tolist() == list(range(N))
+
+
 def test_a_truncated_source_is_left_out(tmp_path):
     put(tmp_path / "a.h5", "d", np.arange(N, dtype="f4"), chunks=(3,))
     path = main_file(tmp_path / "main.h5", (np.s_[:], source("a.h5", "d", (N,))), shape=(N,))

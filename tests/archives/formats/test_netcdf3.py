@@ -80,10 +80,22 @@ def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_
     plain = (tmp_path / "a.nc").read_bytes()
     width = 8 if version == "NETCDF3_64BIT_DATA" else 4
     (tmp_path / "a.nc").write_bytes(plain[:4] + 0xFFFF01.to_bytes(width, "big") + plain[4 + width :])
-    with pytest.raises(IngestError, match=r"a\.nc: .*last of its 16,776,961 records"):
+    with pytest.raises(IngestError, match=r"a\.nc: .*its 16,776,961 records need"):
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
-    with pytest.raises(IngestError, match=r"last of its 16,776,961 records"):
+    with pytest.raises(IngestError, match=r"its 16,776,961 records need"):
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
+
+
+@pytest.mark.parametrize("names", [["sst"], ["sst", "ice"]])
+def test_records_without_padding_and_with_it_are_read(tmp_path, names):
+    values = np.arange(1000, dtype="i1")
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("time", None)
+        for name in names:
+            file.createVariable(name, "i1", ("time",))[:] = values
+    report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+    for name in names:
+        assert np.array_equal(intarsia.open(report.repository, name)[...], values)
 
 
 def odd_fill_value(path, version, fill=np.nan):

@@ -14,8 +14,8 @@ from intarsia.archives.source_files import Sources
 from intarsia.errors import IngestError
 
 
-class UnreadableVariableError(IngestError):
-    """One variable cannot be read; the others can."""
+class UnreadableError(IngestError):
+    """A variable cannot be read, or what a link leads to; the others can."""
 
 
 class SourceGroup(ABC):
@@ -78,9 +78,9 @@ class Format(ABC):
                     else:
                         variable.values = group.load(variable)
                         variable.dtype = variable.values.dtype
-                except UnreadableVariableError as error:
-                    if name in request.dims:
-                        raise
+                except UnreadableError as error:
+                    if name in (*request.dims, *(request.variables or ()), *request.load):
+                        raise IngestError(f"its variable {name!r} cannot be read: {error}") from error
                     left_out[name] = str(error)
                 else:
                     variables[name] = variable

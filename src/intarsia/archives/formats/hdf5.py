@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS, load_values
-from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
+from intarsia.archives.formats.format import Format, SourceGroup, UnreadableError
 from intarsia.archives.formats.hdf5_files import (
     VIRTUAL_PREFIX,
     HDF5File,
     HDF5Files,
-    OtherFileError,
     check_external_files,
     find,
     library,
@@ -97,7 +96,7 @@ def find_group(file: HDF5File, path: str) -> tuple[Any, HDF5File]:
         group, where = find(file, file.id, path.encode("utf-8", "surrogateescape"))
     except KeyError:
         group, where = None, file
-    except OtherFileError as error:
+    except UnreadableError as error:
         raise IngestError(f"its group {path.strip('/')!r} cannot be read: {error}") from None
     if not isinstance(group, library().h5g.GroupID):
         raise IngestError(f"it has no group {path.strip('/')!r}")
@@ -320,12 +319,10 @@ class Header:
         """Why it cannot be read: its values are in other files, or h5py does not know their type."""
         try:
             check_external_files(self.plist, self.file)
-            if self.virtual is not None:
-                self.virtual.check_files()
             if self.shape is None:
                 return "it has no data space: nothing can be read from it"
             _ = self.dtype  # raises for a type that h5py does not know
-        except UnreadableVariableError as error:
+        except UnreadableError as error:
             return str(error)
         except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
             return f"h5py cannot read its type: {error}"
@@ -361,7 +358,7 @@ def is_variable(dataset: Any) -> bool:
 
 @contextmanager
 def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
-    """Raise an `UnreadableVariableError` if HDF5 cannot read a dataset: a filter or a file may be missing."""
+    """Raise an `UnreadableError` if HDF5 cannot read a dataset: a filter or a file may be missing."""
     try:
         yield
     except OSError as error:
@@ -372,7 +369,7 @@ def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
                     f"its HDF5 filter {code} ({text(name.rstrip(bytes(1)))}) is not installed "
                     "(many are in hdf5plugin: import it before you ingest)"
                 )
-        raise UnreadableVariableError(f"it cannot be read: {why}{note}") from error
+        raise UnreadableError(f"it cannot be read: {why}{note}") from error
 
 
 def attributes_of(bearer: Any) -> Any:
@@ -554,16 +551,6 @@ class VirtualDataset:
         )
         self._grows = any(map(is_unlimited, spaces))
 
-    def check_files(self) -> None:
-        """Raise `OtherFileError` if it is made of files that may not be read."""
-        for _, name, dataset, _ in self._mappings:
-            if SERIES in f"{name}/{dataset}".replace("%%", ""):
-                raise OtherFileError(f"it is a virtual dataset, made of a series: {dataset!r} in {name}")
-        for name in dict.fromkeys(name for _, name, *_ in self._mappings):
-            self._locate(name)
-        if self._grows:
-            _ = self.dataset  # its sources determine its shape
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Its length along every axis."""
@@ -582,7 +569,7 @@ class VirtualDataset:
         elif dataset.dtype.kind == "O":
             problem = problem or "its values are texts of any length"
         if problem:
-            raise OtherFileError(f"it is a virtual dataset of other files, and {problem}")
+            raise UnreadableError(f"it is a virtual dataset of other files, and {problem}")
         with explain_failure(self._header.id):
             file = self._file.files.enter_context(library().File(path, "r"))
         return file[library().h5i.get_name(self._header.id)]
@@ -592,14 +579,15 @@ class VirtualDataset:
         """What it is made of."""
         sources = VirtualSources()
         for place, name, dataset, space in self._mappings:
-            header = self._open(name, dataset)
+            try:
+                header = self._open(name, dataset)
+            except UnreadableError as error:
+                problem = f"it is a virtual dataset, made of {dataset!r} in {name}: {error}"
+                raise UnreadableError(problem) from None
             sources.all_here &= name == OWN_FILE and (header is None or header.file is self._file)
             if header is None:
                 sources.absent[f"{dataset!r} in {'the file' if name == OWN_FILE else name}"] = None
                 continue
-            problem = "it is virtual itself" if header.virtual is not None else header.problem
-            if problem:
-                raise OtherFileError(f"it is a virtual dataset, made of {dataset!r} in {name}: {problem}")
             try:
                 virtual, source = runs_of(place, self._stored_shape), runs_of(space, header.shape)
                 if virtual is not None and source is not None:
@@ -618,20 +606,15 @@ class VirtualDataset:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has no axes")
         return stored
 
-    def _locate(self, name: str) -> str | None:
-        if name == OWN_FILE:
-            return self._file.url
-        try:
-            return self._file.files.locate(name.replace("%%", "%"), self._file, VIRTUAL_PREFIX)
-        except OtherFileError as error:
-            raise OtherFileError(f"it is a virtual dataset, made of {name}: {error}") from None
-
     def _open(self, name: str, dataset: str) -> Header | None:
         """A source; None if it does not exist."""
-        h5py, file, url = library(), self._file, self._locate(name)
-        if url is None:
-            return None
+        h5py, file = library(), self._file
+        if SERIES in f"{name}/{dataset}".replace("%%", ""):
+            raise UnreadableError("it stands for a series")
         if name != OWN_FILE:
+            url = file.files.locate(name.replace("%%", "%"), file, VIRTUAL_PREFIX)
+            if url is None:
+                return None
             file = file.files.visit(url)
         path = dataset.replace("%%", "%")
         try:
@@ -639,7 +622,13 @@ class VirtualDataset:
             item, where = find(file, root, path.encode("utf-8", "surrogateescape"))
         except KeyError:
             return None
-        return Header(item, path, where) if isinstance(item, h5py.h5d.DatasetID) else None
+        if not isinstance(item, h5py.h5d.DatasetID):
+            return None
+        header = Header(item, path, where)
+        problem = "it is virtual itself" if header.virtual is not None else header.problem
+        if problem:
+            raise UnreadableError(problem)
+        return header
 
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable of parts, with the ranges of their chunks; or the reason why only a copy will do."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from intarsia.archives import source_files
-from intarsia.archives.formats.format import UnreadableVariableError
+from intarsia.archives.formats.format import UnreadableError
 from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
 from intarsia.display import one_line
 from intarsia.errors import IngestError, argument
@@ -42,10 +43,6 @@ MAX_LINKS = 16
 EXTERNAL_PREFIX, LINK_PREFIX, VIRTUAL_PREFIX = "HDF5_EXTFILE_PREFIX", "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
 """Environment variables that tell HDF5 in which directories external storage, the files of external links and
 those of virtual datasets are."""
-
-
-class OtherFileError(UnreadableVariableError):
-    """What a link leads to, or holds, is not in this file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +85,11 @@ class HDF5Files(ExitStack):
 
     def _open_reader(self, reader: Any) -> Any:
         """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-        if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
+        content = memoryview(reader.getvalue() if isinstance(reader, io.BytesIO) else b"")
+        heaps = (content[found.start() :] for found in re.finditer(re.escape(SIGNATURE), content))
+        if content and not any(map(is_endless, heaps)):
             with suppress(ValueError, OSError):  # the other way says what is wrong with it
-                image = library().h5f.open_file_image(reader.getvalue())
+                image = library().h5f.open_file_image(content)
                 self.callback(image.close)
                 return image
         return self.enter_context(library().File(HeapReader(reader), "r")).id
@@ -101,7 +100,7 @@ class HDF5Files(ExitStack):
             try:
                 self._open[url] = self.open(url, self.sources.identity(url))
             except OSError as error:
-                raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
+                raise UnreadableError(f"the file {url} cannot be read: {one_line(error)}") from error
         return self._open[url]
 
     def visit(self, url: str) -> HDF5File:
@@ -115,8 +114,8 @@ class HDF5Files(ExitStack):
     def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
         """The URL of the file that HDF5 would open for a name in a file; None if there is none.
 
-        Raises `OtherFileError` if it may not be read. HDF5 takes an absolute name as it is; then it looks for
-        its last part beside the file, in the current directory, and beside what the file is a link to.
+        Raises `UnreadableError` if it may not be read. HDF5 takes an absolute name as it is; then it looks
+        for its last part beside the file, in the current directory, and beside what the file is a link to.
         """
         refuse_prefix(variable, name)
         path, last = local_path(file.url), os.path.basename(name) if os.path.isabs(name) else name
@@ -138,7 +137,7 @@ class HDF5Files(ExitStack):
             try:
                 self.sources.location(url, self.folder)
             except IngestError as error:
-                raise OtherFileError(str(error)) from None
+                raise UnreadableError(str(error)) from None
             return url
         return None
 
@@ -146,8 +145,8 @@ class HDF5Files(ExitStack):
 def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
     """The identifier of the object at a path, and the file that it is in.
 
-    Raises `OtherFileError` if a link on the way leads to what cannot be read, `KeyError` if nothing is there:
-    with what the last link says.
+    Raises `UnreadableError` if a link on the way leads to what cannot be read, `KeyError` if nothing is
+    there: with what the last link says.
     """
     h5py = library()
     here, names, followed, leads_to = group, [path], 0, ""
@@ -166,7 +165,7 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
         if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
             followed += 1
             if followed > MAX_LINKS:
-                raise OtherFileError(f"it is a link that leads through more than {MAX_LINKS} others")
+                raise UnreadableError(f"it is a link that leads through more than {MAX_LINKS} others")
         if kind == h5py.h5l.TYPE_HARD:
             here = h5py.h5o.open(here, name)
         elif kind == h5py.h5l.TYPE_SOFT:
@@ -178,13 +177,13 @@ def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
             try:
                 url = file.files.locate(os.fsdecode(other), file, LINK_PREFIX)
                 if url is None:
-                    raise OtherFileError("it does not exist")
+                    raise UnreadableError("it does not exist")
                 file = file.files.open_other(url)
-            except OtherFileError as error:
-                raise OtherFileError(f"{text(name)!r} is an external link to {leads_to}: {error}") from None
+            except UnreadableError as error:
+                raise UnreadableError(f"{text(name)!r} is an external link to {leads_to}: {error}") from None
             here, names = h5py.h5o.open(file.id, b"/"), [target, *names]
         else:
-            raise OtherFileError(f"{text(name)!r} is a link of the unknown type {kind}")
+            raise UnreadableError(f"{text(name)!r} is a link of the unknown type {kind}")
     return here, file
 
 
@@ -198,7 +197,7 @@ def objects_in(
             item, where = find(file, group, name)
         except KeyError as error:
             left_out[text(name)] = f"it is a link to {error.args[0]}, which is not there"
-        except OtherFileError as error:
+        except UnreadableError as error:
             left_out[text(name)] = str(error)
         else:
             found[text(name)] = item, where
@@ -211,7 +210,7 @@ def objects_in(
 
 
 def check_external_files(plist: Any, file: HDF5File) -> None:
-    """Raise `OtherFileError` if values of a dataset are in other files that may not be read, or are gone."""
+    """Raise `UnreadableError` if values of a dataset are in other files that may not be read, or are gone."""
     for i in range(plist.get_external_count()):
         name = os.fsdecode(plist.get_external(i)[0])
         if not os.path.isabs(name):
@@ -219,15 +218,15 @@ def check_external_files(plist: Any, file: HDF5File) -> None:
         try:
             file.files.sources.location(url_of(name), file.files.folder)
         except IngestError as error:
-            raise OtherFileError(f"its values are in external files: {error}") from None
+            raise UnreadableError(f"its values are in external files: {error}") from None
         if not os.path.exists(name):
-            raise OtherFileError(f"its values are in the external file {name}, which does not exist")
+            raise UnreadableError(f"its values are in the external file {name}, which does not exist")
 
 
 def refuse_prefix(variable: str, name: str) -> None:
-    """Raise `OtherFileError` if HDF5 would look for a file elsewhere than we do."""
+    """Raise `UnreadableError` if HDF5 would look for a file elsewhere than we do."""
     if os.environ.get(variable):
-        raise OtherFileError(f"{name} is to be found below what the variable {variable} says: unset it")
+        raise UnreadableError(f"{name} is to be found below what the variable {variable} says: unset it")
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"
@@ -268,23 +267,8 @@ class HeapReader:
             )
 
 
-def has_endless_heap(content: bytes) -> bool:
-    """Whether anything in a file that looks like a global heap has no end.
-
-    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
-    True
-    """
-    start = content.find(SIGNATURE)
-    while start >= 0:
-        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
-        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
-            return True
-        start = content.find(SIGNATURE, start + 1)
-    return False
-
-
-def is_endless(heap: bytes) -> bool:
-    """Whether going from object to object in a collection never ends.
+def is_endless(heap: bytes | memoryview) -> bool:
+    """Whether going from object to object in a collection, where bytes begin, never ends.
 
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(8) + OBJECT.pack(0, 24) + bytes(8))
     False
@@ -293,8 +277,9 @@ def is_endless(heap: bytes) -> bool:
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 2**64 - 1) + bytes(32))
     True
     """
+    end = min(HEAD.unpack_from(heap)[1], len(heap), MAX_HEAP_BYTES) if len(heap) >= HEAD.size else 0
     at = HEAD.size
-    while at + OBJECT.size <= len(heap):
+    while at + OBJECT.size <= end:
         number, size = OBJECT.unpack_from(heap, at)
         step = OBJECT.size + (size + 7) // 8 * 8 if number else size
         if not 0 < step < FURTHEST:

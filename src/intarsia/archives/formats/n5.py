@@ -19,6 +19,12 @@ ATTRIBUTES = "attributes.json"
 NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
 
 RAW = {"type": "raw"}
+OWN_COMPRESSORS: dict[str, dict[str, Any]] = {
+    "zlib": {"name": "numcodecs.zlib", "configuration": {"level": -1}},
+    "bzip2": {"name": "numcodecs.bz2", "configuration": {"level": 9}},
+    "xz": {"name": "numcodecs.lzma", "configuration": {"format": FORMAT_XZ, "preset": 6}},
+}
+"""Compressions that zarr-n5 0.3 does not know, or takes for others; any level decodes all of them."""
 
 
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
@@ -65,8 +71,10 @@ class N5Parser(SourceParser):
                 f"its data type {document['dataType']!r} is not supported, only numbers are: "
                 f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
             )
-        own = _compressor(document["compression"])
-        known = RAW if own else document["compression"]
+        compression = document["compression"]
+        is_zlib = compression["type"] == "gzip" and compression.get("useZlib")
+        own = OWN_COMPRESSORS.get("zlib" if is_zlib else compression["type"])
+        known = RAW if own else compression
         array = n5.N5ArrayMetadata(document["dimensions"], document["blockSize"], document["dataType"], known)
         metadata: dict[str, Any] = array.to_zarr().to_dict()
         if own:
@@ -87,17 +95,3 @@ class N5Parser(SourceParser):
                 entries[".".join(parts)] = {"path": f"{url}/{key}", "offset": 0, "length": size}
         manifest = manifests.ChunkManifest(entries, shape=grid)
         return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
-
-
-def _compressor(compression: dict[str, Any]) -> dict[str, Any] | None:
-    """The codec of a compression that zarr-n5 0.3 does not know or takes for another; None for others."""
-    match compression:
-        case {"type": "gzip", "useZlib": True}:
-            level = compression.get("level", -1)
-            return {"name": "numcodecs.zlib", "configuration": {"level": level}}
-        case {"type": "bzip2"}:
-            return {"name": "numcodecs.bz2", "configuration": {"level": compression.get("blockSize", 9)}}
-        case {"type": "xz"}:
-            preset = compression.get("preset", 6)
-            return {"name": "numcodecs.lzma", "configuration": {"format": FORMAT_XZ, "preset": preset}}
-    return None

@@ -104,28 +104,27 @@ def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str
         lengths.append(header.count())
     whole = header.attributes()
     variables = {}
-    starts, record_bytes = [], 0
+    record_sizes = []
     for _ in header.entries(VARIABLES):
         name = header.name()
         dimensions = [header.count() for _ in range(header.count())]
         variables[name] = header.attributes()
-        kind = header.number(4)
+        dtype = np.dtype(TYPES.get(header.number(4), "i1"))
         header.count()  # its size, which is wrong for large variables
-        start = header.offset()
+        header.offset()
         fill = variables[name].get("_FillValue")
-        if np.dtype(TYPES.get(kind, "i1")).kind in "iu" and isinstance(fill, np.floating) and np.isnan(fill):
+        if dtype.kind in "iu" and isinstance(fill, np.floating) and np.isnan(fill):
             raise IngestError(  # VirtualiZarr cannot read the whole file then
                 f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
                 f"ncatted -a _FillValue,{name},d,, FILE"
             )
-        if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
-            starts.append(start)
-            itemsize = np.dtype(TYPES.get(kind, "i1")).itemsize
-            record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
-    last = min(starts, default=0) + (records - 1) * max(record_bytes, 1)
-    if starts and records > 1 and last >= header.size:
+        sizes = [lengths[d] for d in dimensions if 0 <= d < len(lengths)]
+        if 0 in sizes[:1]:
+            record_sizes.append(math.prod(sizes[1:]) * dtype.itemsize)
+    before_the_last = (records - 1) * max(1, sum(record_sizes))
+    if record_sizes and before_the_last > header.size:
         raise IngestError(
-            f"it is truncated, or its header is damaged: it has {header.size:,} bytes, and the last of its "
-            f"{records:,} records would begin at {last:,}"
+            f"it is truncated, or its header is damaged: its {records:,} records need more than "
+            f"{before_the_last:,} bytes, and it has {header.size:,}"
         )
     return whole, variables

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 from zarr.codecs import BytesCodec, TransposeCodec
 
-from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
+from intarsia.archives.formats.format import Format, SourceGroup, UnreadableError
 from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable, VariablePart
 from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.source_files import FormatProbe, Sources, folder_of
@@ -117,50 +117,46 @@ class TIFFGroup(SourceGroup):
         is_short = not page.is_tiled and rows % inner[0] != 0
         for counted in (page.dataoffsets, page.databytecounts):
             if len(counted) != math.prod(grid):  # tifffile would not fill all of the image
-                raise UnreadableVariableError(
-                    f"it lists {len(counted)} strips or tiles instead of {math.prod(grid)}"
-                )
+                raise UnreadableError(f"it lists {len(counted)} strips or tiles instead of {math.prod(grid)}")
         reason = _reason_to_copy(page, is_interleaved, is_short)
-        if not reason and page.compression == UNCOMPRESSED:
-            reason = self._wrong_length(variable, chunks, grid, is_short)
-        if reason:
-            self.array(IMAGE)  # a file that nobody can read is refused before anything is written
-            return replace(variable, chunks=tuple(min(n, 1 << 10) for n in variable.shape), reason=reason)
-        offsets, lengths = (
-            np.array(each, dtype=np.uint64).reshape(grid) for each in (page.dataoffsets, page.databytecounts)
-        )
-        fill = variable.attrs.get("_FillValue", variable.dtype.type(0))
-        variable = replace(
-            variable,
-            chunks=chunks,
-            codecs=_codecs(page, chunks, is_interleaved),
-            fill=fill,
-            ranges=ChunkRanges(self._url, offsets, lengths),
-        )
-        return _with_short_strip(variable) if is_short else variable
-
-    def _wrong_length(
-        self, variable: ParsedVariable, chunks: tuple[int, ...], grid: tuple[int, ...], is_short: bool
-    ) -> str:
-        """What is wrong if strips or tiles that are not compressed have more or fewer bytes than samples."""
-        found = np.array(self._page.databytecounts, dtype=np.int64).reshape(grid)
-        rows = np.full(grid[-2], chunks[-2])
-        if is_short:
-            rows[-1] = variable.shape[-2] % chunks[-2]
-        needed = rows[:, None] * (math.prod(chunks) // chunks[-2] * variable.dtype.itemsize)
-        wrong = found[(found != 0) & (found != needed)]
-        return f"a strip or tile of {chunks} samples has {wrong[0]} bytes" if wrong.size else ""
+        if not reason:
+            offsets, lengths = (
+                np.array(each, dtype=np.uint64).reshape(grid)
+                for each in (page.dataoffsets, page.databytecounts)
+            )
+            stored = replace(
+                variable,
+                chunks=chunks,
+                codecs=_codecs(page, chunks, is_interleaved),
+                fill=variable.attrs.get("_FillValue", variable.dtype.type(0)),
+                ranges=ChunkRanges(self._url, offsets, lengths),
+            )
+            stored = _with_short_strip(stored) if is_short else stored
+            reason = _wrong_length(stored) if page.compression == UNCOMPRESSED else ""
+            if not reason:
+                return stored
+        self.array(IMAGE)  # a file that nobody can read is refused before anything is written
+        return replace(variable, chunks=tuple(min(n, 1 << 10) for n in variable.shape), reason=reason)
 
     def array(self, name: str) -> Any:
         """All samples, as tifffile reads them."""
         nbytes = math.prod(self._page.shape) * _dtype(self._page).itemsize
         if nbytes > MAX_COPIED:
-            raise UnreadableVariableError(f"it can only be copied as a whole, and has {nbytes >> 20} MiB")
+            raise UnreadableError(f"it can only be copied as a whole, and has {nbytes >> 20} MiB")
         try:
             values: np.ndarray[Any, Any] = self._page.asarray()
         except Exception as error:  # of any class, from tifffile or imagecodecs
-            raise UnreadableVariableError(f"tifffile cannot read it: {one_line(error)}") from error
+            raise UnreadableError(f"tifffile cannot read it: {one_line(error)}") from error
         return np.moveaxis(values, -1, 0) if self._page.axes.endswith("S") else values
+
+
+def _wrong_length(image: ParsedVariable) -> str:
+    """What is wrong if strips or tiles that are not compressed have more or fewer bytes than samples."""
+    for stored in (image, *(part.stored for part in image.parts)):
+        for length in np.unique(stored.ranges.lengths if stored.ranges else ()).tolist():
+            if length not in (0, math.prod(stored.chunks) * stored.dtype.itemsize):
+                return f"a strip or tile of {stored.chunks} samples has {length} bytes"
+    return ""
 
 
 def _with_short_strip(image: ParsedVariable) -> ParsedVariable:
