@@ -205,8 +205,7 @@ class IcechunkSession:
         self._repository = None if access is None else access.repository
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
-            if (chunks := self.folder / "chunks").is_symlink():
-                refuse_link_out(os.fspath(chunks), os.fspath(self.folder))
+            refuse_link_out(os.fspath(self.folder / "chunks"), os.fspath(self.folder))
         self._looked_up_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
         requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
