@@ -3,8 +3,7 @@
 Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
 row of chunks at a time; zstd decodes them in one call outside Python. For larger chunks, the compressor that
 is nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
-contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
-codecs run as in zarr.
+contiguous there, else into a buffer that its thread keeps. All other codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -283,7 +282,7 @@ class Encoder:
         )
         """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
 
-    def encode(self, values: Values, scratch: Scratch) -> Buffer | bytes | memoryview | None:
+    def encode(self, values: Values) -> Buffer | bytes | memoryview | None:
         """The bytes of a chunk, in memory of their own; None if it need not be stored."""
         if self._is_empty(values):
             return None
@@ -292,7 +291,9 @@ class Encoder:
         if self._pack is None:
             own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
             return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
-        packed = self._pack(self._in_one_piece(values, scratch))
+        packed = self._pack(
+            np.ascontiguousarray(values, self._decoder.stored_dtype).reshape(-1).view(np.uint8)
+        )
         return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
 
     def _after(self, encoded: Buffer | None) -> Buffer | None:
@@ -311,15 +312,6 @@ class Encoder:
                 if element != fill and (element == element or fill == fill):
                     return False
         return bool(chunk_is_empty(self._nd_buffer.from_numpy_array(values), self._spec))
-
-    def _in_one_piece(self, values: Values, scratch: Scratch) -> Any:
-        """The values as bytes in their stored order."""
-        decoder = self._decoder
-        if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
-            return values.reshape(-1).view(np.uint8)
-        memory = scratch.bytes_for(decoder.nbytes)
-        memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)[...] = values
-        return memory
 
 
 def packer(codec: Any, nbytes: int) -> Pack | None:
