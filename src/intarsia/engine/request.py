@@ -171,25 +171,12 @@ def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
 
 def from_transform(transform: IndexTransform) -> Request:
     """The request behind a transform of zarr-indexing."""
-    from zarr_indexing import ConstantMap, DimensionMap
-
     shape = transform.domain.shape
     if transform.index_array_structure != "general" and _axes_in_order(transform):
         return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
-    coordinates = []
-    for output in transform.output:
-        if isinstance(output, ConstantMap):
-            values: Any = np.int64(output.offset)
-        elif isinstance(output, DimensionMap):
-            d = output.input_dimension
-            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
-            spread = [1] * len(shape)
-            spread[d] = -1
-            values = output.offset + output.stride * along.reshape(spread)
-        else:
-            values = output.offset + output.stride * output.index_array
-        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
-    return Request(shape, None, tuple(coordinates))
+    places = np.moveaxis(np.indices(shape), 0, -1) + np.array(transform.domain.inclusive_min, dtype=np.int64)
+    columns = transform.apply_many(places).reshape(-1, transform.output_rank).T
+    return Request(shape, None, tuple(np.ascontiguousarray(column, dtype=np.int64) for column in columns))
 
 
 def _axes_in_order(transform: IndexTransform) -> bool:
