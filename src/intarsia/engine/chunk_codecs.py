@@ -287,7 +287,8 @@ class Encoder:
         if self._pack is not None:
             return self._pack(np.ascontiguousarray(values, stored).reshape(-1).view(np.uint8))
         if self._is_raw:
-            return values.astype(stored, order="C").reshape(-1).view(np.uint8).data
+            own: Bytes = values.astype(stored, order="C").reshape(-1).view(np.uint8)
+            return own.data
         return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
 
     def _is_empty(self, values: Values) -> bool:

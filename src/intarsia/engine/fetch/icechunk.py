@@ -129,9 +129,10 @@ class References:
 
     def rows(self, object_index: Ints) -> Ints:
         """The row of each position in the grid, -1 for chunks that are not stored."""
-        row = self.object_index.searchsorted(object_index)
-        after = self.object_index.searchsorted(object_index, side="right")
-        return np.where(after > row, row, -1)
+        if not self.object_index.size:
+            return np.full(object_index.shape, -1, dtype=np.int64)
+        row = self.object_index.searchsorted(object_index, side="right") - 1
+        return np.where(self.object_index[row] == object_index, row, -1)
 
     def sizes(self, object_index: Ints) -> Ints:
         """The stored size of each position, -1 for chunks that are not stored."""
@@ -206,7 +207,6 @@ class IcechunkSession:
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
             refuse_link_out(os.fspath(self.folder / "chunks"), os.fspath(self.folder))
-        self._looked_up_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
         requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
@@ -239,7 +239,7 @@ class IcechunkSession:
         if incomplete:
             check_store(self.store)
             left = iter(incomplete.values())
-            threads = min(self._looked_up_at_a_time, len(incomplete))
+            threads = 1 if self.is_near else min(MEMBERS_LISTED_AT_A_TIME, len(incomplete))
             run_in_threads(partial(next, left, None), self._look_up, threads)
             tables = [self.references(source) for source, _ in sources]
         located: list[tuple[Fetcher, Ints | None]] = []
