@@ -147,7 +147,7 @@ def test_indexes_are_remembered_for_snapshots_alone(tmp_path):
     snapshot = intarsia.open(repository.readonly_session("main").store, "a")
     np.testing.assert_array_equal(snapshot[:], changed)
     shards = snapshot._logical.state.source(snapshot.regions[0].name).shards
-    assert [shard for shard in range(9) if shards.known_index(shard) is not None] == [0, 1, 2, 3]
+    assert [shard for shard in range(9) if shards.indexes.get(shard) is not None] == [0, 1, 2, 3]
     np.testing.assert_array_equal(snapshot[::3, 1], changed[::3, 1])
 
 

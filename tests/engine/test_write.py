@@ -234,19 +234,21 @@ def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():
     assert array[...].tolist() == [1, 0, 0, 1, 1, 0, 0, 1]
 
 
+@pytest.mark.parametrize("dtype", ["i4", np.dtypes.StringDType()], ids=["numbers", "texts, left to zarr"])
 @pytest.mark.parametrize("shards", [None, (8, 6)])
-def test_of_an_index_given_twice_the_last_one_wins(shards):
-    array = intarsia.create(MemoryStore(), "a", shape=(0, 6), chunks=(2, 3), dtype="i4")
-    array.append(np.zeros((16, 6), dtype="i4"), codecs=[], shards=shards)
-    expected = np.zeros((16, 6), dtype="i4")
+def test_of_an_index_given_twice_the_last_one_wins(shards, dtype):
+    array = intarsia.create(MemoryStore(), "a", shape=(0, 6), chunks=(2, 3), dtype=dtype)
+    array.append(np.zeros((16, 6), dtype=dtype), codecs=[], shards=shards)
+    expected = np.zeros((16, 6), dtype=dtype)
     y, x = [5, 1, 11, 0, 7, 5, 1], [3, 4, 4, 1, 0, 0, 3]
-    values = np.arange(1, 50, dtype="i4").reshape(7, 7)
+    values = np.arange(1, 50).astype(dtype).reshape(7, 7)
     array.oindex[y, x] = values
     expected[np.ix_(y, x)] = values
     assert array[...].tolist() == expected.tolist()
     y[0], x[0] = 1, 3
-    array.vindex[y, x] = values[0] + 100
-    expected[y, x] = values[0] + 100
+    points = np.arange(101, 108).astype(dtype)
+    array.vindex[y, x] = points
+    expected[y, x] = points
     assert array[...].tolist() == expected.tolist()
 
 

@@ -3,8 +3,7 @@
 Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
 row of chunks at a time; zstd decodes them in one call outside Python. For larger chunks, the compressor that
 is nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
-contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
-codecs run as in zarr.
+contiguous there, else into a buffer that its thread keeps. All other codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -268,40 +267,29 @@ class Encoder:
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec, decoder: Decoder) -> None:
         self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
-        prototype = default_buffer_prototype()
-        self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
+        self._nd_buffer = default_buffer_prototype().nd_buffer
         array_codecs, _, outer = self._chain.stages
         self._is_plain = decoder.is_plain and not array_codecs
-        """Whether the bytes of a chunk are its values, in either byte order."""
-        self._pack: Pack | None = None
-        if self._is_plain and outer:
-            self._pack = packer(outer[0], decoder.nbytes)
-        self._outer: tuple[Any, ...] = outer[self._pack is not None :]
+        """Whether the bytes of a chunk, before they are compressed, are its values, in either byte order."""
+        self._is_raw = self._is_plain and not outer
+        self._pack = packer(outer[0], decoder.nbytes) if self._is_plain and len(outer) == 1 else None
         self._fill: Any = np.asarray(spec.fill_value).item() if self._is_plain else None
         self.tells_the_index = not any(
             isinstance(codec, ShardingCodec) and needs_chunk_index(codec, spec) for codec in codecs
         )
         """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
 
-    def encode(self, values: Values, scratch: Scratch) -> Buffer | bytes | memoryview | None:
+    def encode(self, values: Values) -> Buffer | bytes | memoryview | None:
         """The bytes of a chunk, in memory of their own; None if it need not be stored."""
         if self._is_empty(values):
             return None
-        if not self._is_plain:
-            return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
-        if self._pack is None:
-            own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
-            return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
-        packed = self._pack(self._in_one_piece(values, scratch))
-        return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
-
-    def _after(self, encoded: Buffer | None) -> Buffer | None:
-        """The data encoded by the other bytes -> bytes codecs."""
-        for codec in self._outer:
-            if encoded is None:  # a codec may return this for a chunk that need not be stored
-                return None
-            encoded = codec._encode_sync(encoded, self._spec)
-        return encoded
+        stored = self._decoder.stored_dtype
+        if self._pack is not None:
+            return self._pack(np.ascontiguousarray(values, stored).reshape(-1).view(np.uint8))
+        if self._is_raw:
+            own: Bytes = values.astype(stored, order="C").reshape(-1).view(np.uint8)
+            return own.data
+        return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
 
     def _is_empty(self, values: Values) -> bool:
         """zarr's rule, but two elements are checked first: comparing all is slow for a small chunk."""
@@ -311,15 +299,6 @@ class Encoder:
                 if element != fill and (element == element or fill == fill):
                     return False
         return bool(chunk_is_empty(self._nd_buffer.from_numpy_array(values), self._spec))
-
-    def _in_one_piece(self, values: Values, scratch: Scratch) -> Any:
-        """The values as bytes in their stored order."""
-        decoder = self._decoder
-        if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
-            return values.reshape(-1).view(np.uint8)
-        memory = scratch.bytes_for(decoder.nbytes)
-        memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)[...] = values
-        return memory
 
 
 def packer(codec: Any, nbytes: int) -> Pack | None:

@@ -15,6 +15,7 @@ import numpy as np
 from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
+from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.store import ByteRanges, Encoded, Fetcher, FileSpan, StoreFetcher
 from intarsia.engine.request import moved
 
@@ -36,17 +37,8 @@ class Shards:
         """How the index of a shard is stored."""
         self.per_shard = self.form.grid
         """The number of inner chunks in a shard along each axis."""
-        self._kept: dict[int, Any] = {}
-
-    def known_index(self, object_index: int) -> Any:
-        """The offset and length of every inner chunk of a shard, if they were kept."""
-        return self._kept.get(object_index)
-
-    def remember_index(self, object_index: int, entries: Any) -> None:
-        """Remember the index of a shard that never changes."""
-        if len(self._kept) * len(entries) > MAX_ENTRIES_KEPT:
-            self._kept.clear()
-        self._kept[object_index] = entries
+        self.indexes = BoundedCache[int, Any](MAX_ENTRIES_KEPT, len)
+        """The offset and length of every inner chunk of a shard, for shards that never change."""
 
 
 class ChunkLocations(NamedTuple):
@@ -115,7 +107,7 @@ def locate_inner_chunks(
         indexes.append(np.full((part.touched.size, prod(part.shards.per_shard), 2), ABSENT))
         unknown = []
         for k, shard in enumerate(part.touched.tolist()):
-            entries = part.shards.known_index(shard)
+            entries = part.shards.indexes.get(shard)
             if entries is not None:
                 indexes[i][k] = entries
             elif sizes is None or sizes[k] >= 0:
@@ -132,7 +124,7 @@ def locate_inner_chunks(
                         continue
                     indexes[i][k] = entries
                     if fetcher.immutable:
-                        touched[i].shards.remember_index(int(touched[i].touched[k]), entries)
+                        touched[i].shards.indexes.put(int(touched[i].touched[k]), entries)
         finally:
             received.close()
     for part, table, (via, _) in zip(touched, indexes, located, strict=True):

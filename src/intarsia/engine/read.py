@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
 from itertools import islice, repeat
@@ -216,8 +216,8 @@ class Read:
         async def take_and_decode() -> None:
             while (taken := queue.take()) is not None:
                 batch, pending = taken
-                if pending.arrival is not None:
-                    await _arrived(pending.arrival)
+                if pending.arrival is not None:  # its errors surface on decode
+                    await asyncio.gather(asyncio.wrap_future(pending.arrival), return_exceptions=True)
                 await _elsewhere(self._decode_batch, batch, pending, scratch)
 
         try:
@@ -377,11 +377,3 @@ async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
     except RuntimeError as error:
         raise no_thread(error) from error
     return await begun
-
-
-async def _arrived(bytes_of_batch: Future[Any]) -> None:
-    """Wait for the fetch to finish; errors surface on decode."""
-    arrival = asyncio.wrap_future(bytes_of_batch)
-    await asyncio.wait([arrival])
-    if not arrival.cancelled():
-        arrival.exception()  # retrieved here, so that asyncio does not complain that nobody did

@@ -78,13 +78,8 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         self.state = _state(_on_safe_store(array))
 
     @property
-    def array(self) -> AnyArray:
-        """The array as last read."""
-        return self.state.members.array
-
-    @property
     def store_path(self) -> StorePath:
-        return self.array.store_path
+        return self.state.members.array.store_path
 
     def chunk_text(
         self, state: ArrayState[OneMember], row: int, source: PreparedMember, index: tuple[int, ...] | None
@@ -94,7 +89,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
 
     @property
     def document_key(self) -> str:
-        is_format_3 = self.array.metadata.zarr_format == 3
+        is_format_3 = self.state.members.array.metadata.zarr_format == 3
         return super().document_key if is_format_3 else f"{self.path}/.zarray".lstrip("/")
 
     def is_described_by(self, document: bytes, state: ArrayState[OneMember]) -> bool:
@@ -110,10 +105,10 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
             return bool(described == own)
 
     def still_backs(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
-        return _description(state.members.array.metadata) == _description(self.array.metadata)
+        return _description(state.members.array.metadata) == _description(self.state.members.array.metadata)
 
     def reload(self) -> None:
-        array: Any = self.array
+        array: Any = self.state.members.array
         try:
             fresh: Any = zarr.open_array(self.store_path, mode="r")
         except FileNotFoundError as error:
@@ -170,7 +165,7 @@ class Reader(StoredArray):
     @property
     def zarr_array(self) -> AnyArray:
         """The underlying zarr array."""
-        return self._handle.array
+        return self._handle.state.members.array
 
     @property
     def metadata(self) -> Any:

@@ -68,13 +68,6 @@ class ReadCost(NamedTuple):
         each = NEAR_REQUEST + nbytes * decode_cost if near else FAR_REQUEST + nbytes * FAR_BYTE
         return cls(chunks, chunks * nbytes, chunks * int(each))
 
-    def plus(self, other: ReadCost) -> ReadCost:
-        """Both together."""
-        return ReadCost(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
-
-
-NOTHING = ReadCost(0, 0, 0)
-
 
 class LayerCost(NamedTuple):
     """What one layer costs for a selection, and how much of the selection is read from it."""
@@ -197,14 +190,14 @@ class LayerChooser:
 
     def price(self, planned: SelectionPlan) -> ReadCost:
         """The cost of reading all parts of a plan."""
-        parts, total = planned.parts, NOTHING
+        parts, costs = planned.parts, [ReadCost(0, 0, 0)]
         for part, source in zip(parts, self._state.sources_of(parts), strict=True):
             chunks = count_chunks(
                 part.member_selection, source.read_chunk_shape, points=planned.request.axes is None
             )
             nbytes = math.prod(source.read_chunk_shape) * source.array.dtype.itemsize
-            total = total.plus(ReadCost.of(chunks, nbytes, source.decode_cost, near=self._near))
-        return total
+            costs.append(ReadCost.of(chunks, nbytes, source.decode_cost, near=self._near))
+        return ReadCost(*map(sum, zip(*costs, strict=True)))
 
 
 def layer_costs(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -> tuple[LayerCost, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -171,25 +171,12 @@ def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
 
 def from_transform(transform: IndexTransform) -> Request:
     """The request behind a transform of zarr-indexing."""
-    from zarr_indexing import ConstantMap, DimensionMap
-
     shape = transform.domain.shape
     if transform.index_array_structure != "general" and _axes_in_order(transform):
         return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
-    coordinates = []
-    for output in transform.output:
-        if isinstance(output, ConstantMap):
-            values: Any = np.int64(output.offset)
-        elif isinstance(output, DimensionMap):
-            d = output.input_dimension
-            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
-            spread = [1] * len(shape)
-            spread[d] = -1
-            values = output.offset + output.stride * along.reshape(spread)
-        else:
-            values = output.offset + output.stride * output.index_array
-        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
-    return Request(shape, None, tuple(coordinates))
+    places = np.moveaxis(np.indices(shape), 0, -1) + np.array(transform.domain.inclusive_min, dtype=np.int64)
+    columns = transform.apply_many(places).reshape(-1, transform.output_rank).T
+    return Request(shape, None, tuple(np.ascontiguousarray(column, dtype=np.int64) for column in columns))
 
 
 def _axes_in_order(transform: IndexTransform) -> bool:
@@ -259,17 +246,10 @@ class _MaskedSource:
         return _MaskedSource, (self._array,)
 
 
-class MemberSelection(NamedTuple):
-    """An outer selection as a member sees it."""
-
-    at: Mapping[int, int]
-    """The output's index on axes that the member does not have; see `View.onto`."""
-
-    source: tuple[AxisSelector, ...]
-    """What is taken from every axis of the member."""
-
-    target: tuple[AxisSelector, ...]
-    """Where it goes in the output, with axes in the order of the member."""
+type MemberSelection = tuple[Mapping[int, int], tuple[AxisSelector, ...], tuple[AxisSelector, ...]]
+"""An outer selection as a member sees it: the output's index on axes that the member does not have (see
+`View.onto`), what is taken from every axis of the member, and where that goes in the output, with axes in the
+order of the member."""
 
 
 def to_member_axes(
@@ -283,7 +263,7 @@ def to_member_axes(
     >>> view = View.identity(1).flip(0, length=10).expand(0)
     >>> places, out = (slice(0, 1, 1), slice(2, 9, 3)), (slice(0, 1, 1), slice(0, 3, 1))
     >>> list(to_member_axes(view, places, out))
-    [MemberSelection(at={0: 0}, source=(slice(1, 8, 3),), target=(slice(2, None, -1),))]
+    [({0: 0}, (slice(1, 8, 3),), (slice(2, None, -1),))]
     """
     taken: list[AxisSelector] = []
     goes: list[AxisSelector] = []
@@ -299,7 +279,7 @@ def to_member_axes(
             goes.append(_reversed(target[axis.source]))
     new = view.new_axes
     for places in product(*(_indices(target[axis]) for axis in new)):
-        yield MemberSelection(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
+        yield dict(zip(new, places, strict=True)), tuple(taken), tuple(goes)
 
 
 def points_in_member(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:

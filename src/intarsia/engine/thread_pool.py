@@ -109,13 +109,13 @@ def run_in_threads[T](
                 started.pop()
                 break
         loop()
-        for thread in started:
-            thread.join()
+        for helper in started:
+            helper.thread.join()
     except BaseException as interrupt:  # while threads are starting, or during the wait for them
         stop.set()
         give_up(interrupt)
-        for thread in started:
-            thread.join_if_it_runs()
+        for helper in started:
+            helper.join_if_it_runs()
         raise
     finally:
         helpers.give_back(granted)
@@ -131,7 +131,7 @@ class _Helper:
 
     def __init__(self, loop: Callable[[], None]) -> None:
         self._loop, self._context, self._runs = loop, copy_context(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="intarsia", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="intarsia", daemon=True)
 
     def _run(self) -> None:
         self._runs.set()
@@ -140,20 +140,17 @@ class _Helper:
     def starts(self) -> bool:
         """Start it; False if the system has no more threads, so that those that run do all the work."""
         try:
-            self._thread.start()
+            self.thread.start()
         except RuntimeError as error:
             if signal_failure(error) is not None:
                 raise
             return False
         return True
 
-    def join(self) -> None:
-        self._thread.join()
-
     def join_if_it_runs(self) -> None:
         """Wait for its end, if it runs: it may have been interrupted while it was starting."""
         if self._runs.wait(START_SECONDS):
-            self.join()
+            self.thread.join()
 
 
 WORTH_A_THREAD = 256 << 10

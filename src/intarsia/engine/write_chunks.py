@@ -87,16 +87,13 @@ class SyncWriter:
     def __init__(self, store: Any) -> None:
         self._store = store
 
-    def __call__(self, key: str, encoded: Encoded | None) -> None:
-        if encoded is None:
-            self._store.delete_sync(key)
+    def __call__(self, key: str, pieces: Pieces) -> None:
+        """Store the pieces as one value; without any, remove the value."""
+        if pieces:
+            whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._store.set_sync(key, as_buffer(whole))
         else:
-            self.put_pieces(key, [encoded])
-
-    def put_pieces(self, key: str, pieces: Pieces) -> None:
-        """Store the pieces as one value."""
-        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._store.set_sync(key, as_buffer(whole))
+            self._store.delete_sync(key)
 
 
 class _FileWriter(SyncWriter):
@@ -107,7 +104,10 @@ class _FileWriter(SyncWriter):
         self._root = f"{store.root}/"
         self._unique, self._numbers = uuid4().hex, count()
 
-    def put_pieces(self, key: str, pieces: Pieces) -> None:
+    def __call__(self, key: str, pieces: Pieces) -> None:
+        if not pieces:
+            super().__call__(key, pieces)
+            return
         path = self._root + key
         beside = f"{path}.{self._unique}-{next(self._numbers)}.partial"
         try:
@@ -226,7 +226,7 @@ class ChunkWriter:
                 values = None if self._covered[k] else self._decoded(chunk, lambda: next(before))
                 content = self._encoded(chunk, target, inside, values)
                 if self._writer is not None:
-                    self._writer(key, content)
+                    self._writer(key, [] if content is None else [content])
                 else:
                     encoded.append((key, content))
         finally:
@@ -287,9 +287,9 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not source.decoder.asks_for_index:
-            return self._encoder.encode(values, self._scratch)
+            return self._encoder.encode(values)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values, self._scratch)
+            return self._encoder.encode(values)
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -350,10 +350,8 @@ class ShardWriter(ChunkWriter):
                 pieces = self._form.pieces(in_order) if in_order else []
                 if self._writer is None:
                     done.append((key, b"".join(pieces) or None))
-                elif pieces:
-                    self._writer.put_pieces(key, pieces)
                 else:
-                    self._writer(key, None)
+                    self._writer(key, pieces)
         finally:
             stored.close()
         if done:

@@ -105,14 +105,13 @@ def read_part_by_zarr(
     if points:
         write_decoded(out, part.output_selection, read_points(member, inside), packing)
         return
-    target = outer_index(part.output_selection, out.shape)
-    if not all(isinstance(selector, slice) for selector in inside):
-        write_decoded(out, target, member.get_orthogonal_selection(inside), packing)
-    elif packing is None and isinstance(out, np.ndarray):  # straight into its place
+    target, inside = outer_index(part.output_selection, out.shape), inside or ...
+    are_slices = all(isinstance(selector, slice) for selector in part.output_selection)
+    if are_slices and packing is None and isinstance(out, np.ndarray):  # straight into its place
         place = default_buffer_prototype().nd_buffer.from_numpy_array(out[target])
-        member.get_basic_selection(inside or ..., out=place)
+        member.get_orthogonal_selection(inside, out=place)
     else:
-        write_decoded(out, target, member.get_basic_selection(inside or ...), packing)
+        write_decoded(out, target, member.get_orthogonal_selection(inside), packing)
 
 
 def write_part_by_zarr(source: PreparedMember, part: RegionPart, values: Values, *, points: bool) -> None:
@@ -125,10 +124,7 @@ def write_part_by_zarr(source: PreparedMember, part: RegionPart, values: Values,
             member.set_coordinate_selection(part.member_selection, values[part.output_selection])
             return
         chosen = values[outer_index(part.output_selection, values.shape)]
-        if all(isinstance(selector, slice) for selector in part.member_selection):
-            member.set_basic_selection(part.member_selection or ..., chosen)
-        else:
-            member.set_orthogonal_selection(part.member_selection, chosen)
+        member.set_orthogonal_selection(part.member_selection or ..., chosen)
 
 
 _writing: ContextVar[object] = ContextVar("writing")

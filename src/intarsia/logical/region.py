@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from intarsia._compat import concurrent_map, sync
-from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Table
 from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.errors import MemberError
@@ -170,6 +169,7 @@ class Regions(Listing[Region]):
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
     """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
+    from intarsia.codecs.stored_chunks import stored_indices
     from intarsia.engine.prepared_member import object_shape
 
     box = Box.sized(member.shape) if elements is None else elements

@@ -74,9 +74,11 @@ def coalesce_ranges(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> R
     >>> found.request, found.first, found.last
     (array([0, 1, 0]), array([  0, 900]), array([150, 950]))
     """
+    if not owner.size:
+        return RangeRequests(owner, owner, owner, owner)
     order = np.lexsort((start, owner))
     owner, start, end = owner[order], start[order], (start + nbytes)[order]
-    first_of_object = np.append(True, owner[1:] != owner[:-1]) if owner.size else np.empty(0, dtype=bool)
+    first_of_object = np.append(True, owner[1:] != owner[:-1])
     reach = _reach(end, first_of_object)
     gap = start.copy()
     gap[1:] -= reach[:-1]
@@ -86,8 +88,7 @@ def coalesce_ranges(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> R
     at = np.flatnonzero(begins)
     request = np.empty(owner.shape, dtype=np.int64)
     request[order] = number
-    last = np.maximum.reduceat(end, at) if at.size else end
-    return RangeRequests(request, owner[at], start[at], last)
+    return RangeRequests(request, owner[at], start[at], np.maximum.reduceat(end, at))
 
 
 def coalesce_spans(
@@ -141,8 +142,6 @@ def _closed(
 ) -> Flags:
     """Which ranges come with the one before them, including the gap."""
     number = np.cumsum(first_of_object) - 1
-    if not number.size:
-        return first_of_object
     gap = np.maximum(np.where(first_of_object, 0, gap), 0)
     # The bytes of an object that are wanted: all from its first to its last, except the gaps.
     at = np.flatnonzero(first_of_object)
@@ -161,8 +160,6 @@ def _closed(
 
 def _cut(begins: Flags, start: Ints, most_bytes: int) -> Flags:
     """Cut long requests where a range begins in another stretch of `most_bytes`, from the first byte on."""
-    if not begins.size:
-        return begins
     first = start[np.flatnonzero(begins)][np.cumsum(begins) - 1]
     stretch = (start - first) // most_bytes
     cut: Flags = begins | np.append(False, stretch[1:] != stretch[:-1])

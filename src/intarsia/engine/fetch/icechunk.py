@@ -17,7 +17,6 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, IcechunkStore, chunk_table, repository_folder
-from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.byte_ranges import (
     REMOTE,
     RangeRequests,
@@ -90,10 +88,6 @@ WORTH_CHECKSUMS = 8
 """How many requests must be saved to make up for reading the checksums of a member from a remote store."""
 
 
-_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, attrgetter("nbytes"))
-"""The arrays of a dataset look into the same snapshot, one after another."""
-
-
 @dataclass(frozen=True)
 class References:
     """One row for every stored chunk of an array, ordered by position."""
@@ -111,16 +105,14 @@ class References:
     """The first byte in the file."""
 
     nbytes: Ints
-    """The stored size."""
+    """The stored size; then -1, for chunks that are not stored."""
 
     inlined: dict[int, bytes]
-    """The bytes of inlined chunks, by row."""
+    """The bytes of inlined chunks, by position."""
 
     file: Ints
-    """Number of the file in the session's `sources`; -1 for chunks that are not virtual."""
-
-    is_complete: bool
-    """Whether every chunk of the grid is stored, so that its position is its row."""
+    """Number of the file in the session's `sources`; -1 for chunks that are not virtual. Then -1, for chunks
+    that are not stored."""
 
     checksums_are_known: bool | None
     """Whether the files are known with their checksums; without them, only Icechunk reads these files. None
@@ -133,29 +125,23 @@ class References:
 
     def files(self, object_index: Ints) -> Ints:
         """The number of the file of each of these chunks; -1 for those that are not virtual or not stored."""
-        rows = self.rows(object_index)
-        return np.where(rows >= 0, self.file[rows], -1) if self.file.size else rows
+        return self.file[self.rows(object_index)]
 
     def rows(self, object_index: Ints) -> Ints:
         """The row of each position in the grid, -1 for chunks that are not stored."""
-        if self.is_complete:
-            return object_index
         if not self.object_index.size:
             return np.full(object_index.shape, -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self.object_index, object_index), self.object_index.size - 1)
-        return np.where(self.object_index[at] == object_index, at, -1)
+        row = self.object_index.searchsorted(object_index, side="right") - 1
+        return np.where(self.object_index[row] == object_index, row, -1)
 
     def sizes(self, object_index: Ints) -> Ints:
         """The stored size of each position, -1 for chunks that are not stored."""
-        rows = self.rows(object_index)
-        if self.is_complete:
-            return self.nbytes[rows]
-        return np.where(rows >= 0, self.nbytes[rows], -1) if self.nbytes.size else rows
+        return self.nbytes[self.rows(object_index)]
 
     def saves(self, object_index: Ints) -> int:
         """How many requests are saved by fetching neighbours among these chunks together."""
         rows = self.rows(object_index)
-        own = rows[(rows >= 0) & (self.file[rows] >= 0)]
+        own = rows[self.file[rows] >= 0]
         columns = self.file[own], self.offset[own], self.nbytes[own]
         return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
@@ -167,39 +153,34 @@ class References:
         return offset + np.where(spans.start < 0, nbytes + spans.start, spans.start), spans.nbytes
 
 
-def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
-    """Which of these chunks lie inside the array's grid, and their positions in it."""
-    inside = np.flatnonzero((index < np.array(source.object_grid, dtype=np.int64)).all(axis=1))
-    object_index = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
+def _positions(index: Ints, source: EngineMember) -> Ints:
+    """The positions of chunks in the array's grid; -1 for those outside it."""
+    inside = (index < np.array(source.object_grid, dtype=np.int64)).all(axis=1)
+    position = np.where(inside, 0, -1)  # it stays zero if there are no axes
     if source.object_grid:
-        object_index = np.ravel_multi_index(tuple(index[inside].T), source.object_grid).astype(np.int64)
-    return inside, object_index
+        position[inside] = np.ravel_multi_index(tuple(index[inside].T), source.object_grid)
+    return position
 
 
 def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
-    inside, object_index = _positions(chunks.index, source)
-    order = np.argsort(object_index, kind="stable")
-    rows, object_index = inside[order], object_index[order]
+    position = _positions(chunks.index, source)
+    rows = np.argsort(position, kind="stable")
+    rows = rows[position[rows] >= 0]
     kind = chunks.kind[rows]
     names = [
         chunks.location[row] if k == NATIVE else ""
         for row, k in zip(rows.tolist(), kind.tolist(), strict=True)
     ]
-    row_of = np.full(chunks.kind.size, -1, dtype=np.int64)
-    row_of[rows] = np.arange(rows.size)
-    inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
-    file = np.full(rows.shape, -1, dtype=np.int64)
+    inlined = {int(position[row]): content for row, content in chunks.inlined.items()}
+    nbytes, file = np.append(chunks.nbytes[rows], -1), np.full(rows.size + 1, -1, dtype=np.int64)
     virtual = np.flatnonzero(kind == VIRTUAL)
     named: list[tuple[str, Checksum]] = [(chunks.location[row], None) for row in rows[virtual].tolist()]
     numbers = sources.numbers(named)
     file[virtual] = [numbers[each] for each in named]
-    columns = chunks.offset[rows], chunks.nbytes[rows]
-    is_complete = object_index.size == source.object_count
     known = None if virtual.size else False
-    return References(
-        object_index, kind, np.array(names, dtype="S"), *columns, inlined, file, is_complete, known
-    )
+    columns = position[rows], kind, np.array(names, dtype="S"), chunks.offset[rows], nbytes
+    return References(*columns, inlined, file, known)
 
 
 type ReferenceKey = tuple[str, tuple[int, ...]]
@@ -225,9 +206,7 @@ class IcechunkSession:
         self._repository = None if access is None else access.repository
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
-            if (chunks := self.folder / "chunks").is_symlink():
-                refuse_link_out(os.fspath(chunks), os.fspath(self.folder))
-        self._looked_up_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
+            refuse_link_out(os.fspath(self.folder / "chunks"), os.fspath(self.folder))
         requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
@@ -260,7 +239,7 @@ class IcechunkSession:
         if incomplete:
             check_store(self.store)
             left = iter(incomplete.values())
-            threads = min(self._looked_up_at_a_time, len(incomplete))
+            threads = 1 if self.is_near else min(MEMBERS_LISTED_AT_A_TIME, len(incomplete))
             run_in_threads(partial(next, left, None), self._look_up, threads)
             tables = [self.references(source) for source, _ in sources]
         located: list[tuple[Fetcher, Ints | None]] = []
@@ -311,10 +290,7 @@ class IcechunkSession:
         known = self.checksums(source.path, len(source.object_grid))
         if known is None:
             return replace(table, checksums_are_known=False)
-        inside, object_index = _positions(known.chunk, source)
-        checksum_of = {
-            k: known.checksum[row] for k, row in zip(object_index.tolist(), inside.tolist(), strict=True)
-        }
+        checksum_of = dict(zip(_positions(known.chunk, source).tolist(), known.checksum, strict=True))
         file, own = table.file.copy(), np.flatnonzero(table.file >= 0)
         chunks, named = table.object_index[own].tolist(), self.sources.named
         if not checksum_of.keys() >= set(chunks):
@@ -332,12 +308,15 @@ class IcechunkSession:
         if self._repository is None or not self.immutable:
             return None
         try:
-            name, read = self.store.session.snapshot_id, self._repository.read
-            place = self._repository.prefix, name
-            snapshot = _snapshots.get_or_make(place, lambda: Snapshot(read(f"snapshots/{name}")))
-            return read_checksums(read, snapshot, path, ndim)
+            return read_checksums(self._repository.read, self._snapshot, path, ndim)
         except (FormatError, IndexError, OSError):
             return None
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        """The arrays of a dataset look into the same snapshot, one after another."""
+        assert self._repository is not None
+        return Snapshot(self._repository.read(f"snapshots/{self.store.session.snapshot_id}"))
 
     def _files(self, table: References, object_index: Ints) -> list[ReferencedFile]:
         """The files elsewhere that hold some of these chunks."""
@@ -460,6 +439,12 @@ def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
     return np.split(column, np.cumsum([item.object_index.size for item in spans])[:-1])
 
 
+def _others(ranges: ObjectRanges, spans: Sequence[ByteRanges]) -> list[ByteRanges]:
+    """What is not requested from objects elsewhere."""
+    owners = _split(ranges.owner, spans)
+    return [item.select(np.flatnonzero(owner < 0)) for item, owner in zip(spans, owners, strict=True)]
+
+
 @dataclass(eq=False)
 class SessionFiles:
     """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
@@ -496,22 +481,17 @@ class SessionFiles:
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         for item in spans:
-            table = self._session.references(item.source)
-            assert table is not None
-            if VIRTUAL not in table.kinds:
-                yield from self._of_member(item, table, None)
-                continue
             with closing(OpenSource(self._session.sources)) as sources:
-                yield from self._of_member(item, table, sources)
+                yield from self._of_member(item, sources)
 
-    def _of_member(
-        self, spans: ByteRanges, table: References, sources: OpenSource | None
-    ) -> Iterable[Encoded | None]:
-        rows = table.rows(spans.object_index)
+    def _of_member(self, spans: ByteRanges, sources: OpenSource) -> Iterable[Encoded | None]:
+        table = self._session.references(spans.source)
+        assert table is not None
+        positions, rows = spans.object_index, table.rows(spans.object_index)
         starts, lengths = [column.tolist() for column in table.places(rows, spans)]
 
         def inlined(i: int) -> memoryview:
-            return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
+            return memoryview(table.inlined[int(positions[i])])[starts[i] : starts[i] + lengths[i]]
 
         if table.kinds == {INLINE}:
             return map(inlined, range(rows.size))
@@ -521,15 +501,14 @@ class SessionFiles:
         def opened(i: int) -> int:
             if kinds[i] == NATIVE:
                 return open_file(folder + names[i], folder)
-            if kinds[i] == INLINE or sources is None:
+            if kinds[i] == INLINE:
                 raise FileNotFoundError(errno.ENOENT, "it is inlined")
             return sources.open(files[i])
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
-            is_inlined = int(rows[i]) in table.inlined
-            return inlined(i) if is_inlined else self._session.get_now(spans.select(slice(i, i + 1)))
+            return inlined(i) if kinds[i] == INLINE else self._session.get_now(spans.select(slice(i, i + 1)))
 
-        keeps_open = None if sources is None else sources.is_open_as
+        keeps_open = sources.is_open_as if VIRTUAL in table.kinds else None
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise, keeps_open)
 
 
@@ -538,17 +517,13 @@ class SessionRequests(SessionFiles):
 
     in_threads = False
 
-    def _ranges(self, spans: Sequence[ByteRanges]) -> ObjectRanges | None:
-        """What is requested from objects elsewhere; None if nothing is."""
+    def _ranges(self, spans: Sequence[ByteRanges]) -> ObjectRanges:
+        """What is requested from objects elsewhere."""
         tables = [self._session.references(item.source) for item in spans]
-        if not any(table is not None and table.checksums_are_known for table in tables):
-            return None
         return ObjectRanges.of(tables, spans, self._session.sources)
 
-    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints]:
         ranges = self._ranges(spans)
-        if ranges is None:
-            return None
         own, requests = ranges.coalesce()
         number = requests.owner.size + np.arange(ranges.owner.size)
         number[own] = requests.request
@@ -556,11 +531,8 @@ class SessionRequests(SessionFiles):
 
     def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         ranges = self._ranges(spans)
-        if ranges is None:
-            return super().cost(spans)
         _, requests = ranges.coalesce()
-        owners = zip(spans, _split(ranges.owner, spans), strict=True)
-        others = super().cost([item.select(np.flatnonzero(mine < 0)) for item, mine in owners])
+        others = super().cost(_others(ranges, spans))
         nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
         return Cost(requests.owner.size + others.requests, nbytes)
 
@@ -568,21 +540,17 @@ class SessionRequests(SessionFiles):
         check_store(self._session.store)
         return LoopFetch(self._get(spans, self._ranges(spans)))
 
-    async def _get(self, spans: Sequence[ByteRanges], ranges: ObjectRanges | None) -> list[Any]:
-        if ranges is None:
-            joined, parts = coalesce_spans(spans)
-            return parts(await self._session.get_all(list(requests_of(joined))))
+    async def _get(self, spans: Sequence[ByteRanges], ranges: ObjectRanges) -> list[Any]:
         own, requests = ranges.coalesce()
-        keys = list(requests_of(spans))
-        items: list[Any] = [None] * len(keys)
-        rest = np.flatnonzero(ranges.owner < 0).tolist()
+        joined, cut_out = coalesce_spans(_others(ranges, spans))
+        items: list[Any] = [None] * ranges.owner.size
         columns = (column.tolist() for column in (requests.owner, requests.first, requests.last))
         transfers = [
             self._request(self._session.sources.file(owner), *place)
             for owner, *place in zip(*columns, strict=True)
         ]
-        others, *contents = await asyncio.gather(self._session.get_all([keys[k] for k in rest]), *transfers)
-        for k, item in zip(rest, others, strict=True):
+        others, *contents = await asyncio.gather(self._session.get_all([*requests_of(joined)]), *transfers)
+        for k, item in zip(np.flatnonzero(ranges.owner < 0).tolist(), cut_out(others), strict=True):
             items[k] = item
         refused: list[tuple[int, RefusedError]] = []
         first, start, nbytes = requests.first.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
@@ -595,6 +563,7 @@ class SessionRequests(SessionFiles):
             else:
                 begin = start[k] - first[number]
                 items[k] = memoryview(content)[begin : begin + nbytes[k]]
+        keys = list(requests_of(spans)) if refused else []
         again = await self._session.get_all([keys[k] for k, _ in refused])
         for (k, why), item in zip(refused, again, strict=True):
             # Icechunk ignores what a web server says about a file, so one that has changed stays refused.

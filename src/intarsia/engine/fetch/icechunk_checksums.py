@@ -127,27 +127,17 @@ ROOT = np.zeros(1, dtype=np.int64)
 """Where a file says where its first table is."""
 
 
-class ArrayNode(NamedTuple):
-    """An array, as described in a snapshot."""
-
-    identity: bytes
-    manifests: list[str]
-    """Names of the files that hold its references."""
-
-
 class Snapshot:
     """A snapshot of Icechunk, in which arrays can be found."""
 
     def __init__(self, content: bytes) -> None:
-        body = body_of(content, SNAPSHOT)
-        self.nbytes = len(body)
-        self._file = file = _FlatBuffer(body)
+        self._file = file = _FlatBuffer(body_of(content, SNAPSHOT))
         nodes = file.tables(ROOT + file.number[ROOT], SNAPSHOT_NODES)
         paths = file.texts(file.places(nodes, NODE_PATH))
         self._nodes = dict(zip(paths, nodes.tolist(), strict=True))
 
-    def node(self, path: str) -> ArrayNode:
-        """The array at a path."""
+    def node(self, path: str) -> tuple[bytes, list[str]]:
+        """The identity of the array at a path, and the names of the files that hold its references."""
         file, place = self._file, self._nodes.get(f"/{path.strip('/')}".encode())
         if place is None:
             raise FormatError(f"there is no {path}")
@@ -156,7 +146,7 @@ class Snapshot:
         manifests = file.tables(data + file.number[data], ARRAY_MANIFESTS)
         names = file.contents(file.places(manifests, MANIFEST_REF_ID), 12)
         (identity,) = file.contents(file.places(node, NODE_ID), 8)
-        return ArrayNode(identity, [object_name(each) for each in names])
+        return identity, [object_name(each) for each in names]
 
 
 class Checksums(NamedTuple):
@@ -170,13 +160,13 @@ class Checksums(NamedTuple):
 
 def read_checksums(read: FileReader, snapshot: Snapshot, path: str, ndim: int) -> Checksums:
     """The checksums of an array, from its manifests."""
-    node = snapshot.node(path)
+    own, manifests = snapshot.node(path)
     index, checksums = [np.empty((0, ndim), dtype=np.int64)], list[Checksum]()
-    for name in node.manifests:
+    for name in manifests:
         file = _FlatBuffer(body_of(read(f"manifests/{name}"), MANIFEST))
         arrays = file.tables(ROOT + file.number[ROOT], MANIFEST_ARRAYS)
         for array, identity in zip(arrays, file.contents(file.places(arrays, ARRAY_ID), 8), strict=True):
-            if identity == node.identity:
+            if identity == own:
                 references = file.tables(ROOT + array, ARRAY_REFS)
                 index.append(_chunks(file, references, ndim))
                 checksums += _checksums(file, references)

@@ -34,7 +34,6 @@ from intarsia.file_io import read_exactly
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_codecs import Decoder
-    from intarsia.engine.fetch.symlinks import CheckedFolders
 
 
 MAX_FILES = 64

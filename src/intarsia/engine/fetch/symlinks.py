@@ -25,7 +25,9 @@ def may_follow() -> bool:
 
 
 def refuse_link_out(path: str, root: str) -> None:
-    """Raise `ReadError` if a link leads out of `root`."""
+    """Raise `ReadError` if a path is a link that leads out of `root`."""
+    if not os.path.islink(path):
+        return
     inside, leads = os.path.realpath(root), os.path.realpath(path)
     if os.path.commonpath([inside, leads]) != inside and not may_follow():
         raise ReadError(
@@ -101,9 +103,7 @@ class CheckedFolders:
     def check_file(self, key: str) -> None:
         """Raise `ReadError` if a file is a link out of the store, or lies behind one."""
         self.check(key.rpartition("/")[0])
-        path = self._root + key
-        if os.path.islink(path):
-            refuse_link_out(path, self._root)
+        refuse_link_out(self._root + key, self._root)
 
     def check(self, folder: str) -> None:
         """Raise `ReadError` if a directory of the store is a link out of the store, or lies behind one.
@@ -113,9 +113,7 @@ class CheckedFolders:
         if folder in self._inside:
             return
         self.check(folder.rpartition("/")[0])
-        path = self._root + folder
-        if os.path.islink(path):
-            refuse_link_out(path, self._root)
+        refuse_link_out(self._root + folder, self._root)
         if len(self._inside) > MAX_FOLDERS:
             self._inside = {""}
         self._inside.add(folder)
