@@ -29,11 +29,12 @@ asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 faulthandler_timeout = 600
 faulthandler_exit_on_timeout = true
-python_files = test_*.py xarray_backend.py virtualizarr_files.py
+python_files = test_*.py xarray_backend.py xarray_zarr.py virtualizarr_files.py
 markers =
     flaky
     network
     slow
+    skip_if_param
     slow_hypothesis
 """
 
@@ -51,6 +52,8 @@ class Suite:
 
 
 INDEXING = ("tests/test_indexing.py",)
+PROPERTIES = ("tests/test_properties.py",)
+CODECS = ("tests/test_codecs", "tests/test_dtype", "tests/test_codec_pipeline.py", "tests/test_array.py")
 SUITES = (
     Suite("zarr: indexing, reader", "`intarsia.reader`", INDEXING, "reader", ("zarr: indexing",)),
     *(
@@ -59,22 +62,26 @@ SUITES = (
             f"logical arrays of {members} member{'s' * (members > 1)}",
             INDEXING,
             f"logical-{members}",
-            ("zarr: indexing",),
+            ("zarr: indexing", "zarr: logical arrays"),
         )
         for members in (1, 2, 3)
     ),
-    Suite("zarr: properties", "hypothesis, `intarsia.reader`", ("tests/test_properties.py",), "reader"),
+    *(
+        Suite(f"zarr: {name}, {door}", what, tests, door, differences)
+        for name, tests in (("properties", PROPERTIES), ("codecs and types", CODECS))
+        for door, what, differences in (
+            ("reader", "`intarsia.reader`", (f"zarr: {name}",)),
+            ("logical-3", "logical arrays of 3 members", (f"zarr: {name}", "zarr: logical arrays")),
+        )
+    ),
     Suite(
         "zarr: installed",
-        "zarr's arrays, with intarsia imported",
+        "zarr's arrays, with intarsia imported and without it",
         (
             *INDEXING,
-            "tests/test_codecs",
-            "tests/test_dtype",
+            *CODECS,
             "tests/test_dtype_registry.py",
-            "tests/test_codec_pipeline.py",
             "tests/test_config.py",
-            "tests/test_array.py",
             "tests/test_array_stateful.py",
             "tests/test_store/test_stateful.py",
         ),
@@ -86,6 +93,13 @@ SUITES = (
         "xarray",
         ("xarray: CF encodings",),
         ("xarray.tests.conftest",),
+    ),
+    Suite(
+        "xarray: Zarr",
+        'xarray\'s Zarr, and `engine="intarsia"`',
+        (str(HERE / "xarray_zarr.py"),),
+        "xarray",
+        plugins=("xarray.tests.conftest",),
     ),
     Suite(
         "virtualizarr: files",
@@ -115,15 +129,15 @@ def prepare() -> Path:
     return sources
 
 
-def run(suite: Suite, sources: Path) -> Counter[str]:
-    """The outcomes of a suite, counted; says which tests failed."""
+def outcomes_of(suite: Suite, sources: Path, door: str) -> dict[str, str]:
+    """What became of each test of a suite."""
     table = tomllib.loads((HERE / "differences.toml").read_text())
     differences = [pair for section in suite.differences for pair in table[section].items()]
     result = WORK / "result.json"
     result.unlink(missing_ok=True)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(HERE / "plugin"), str(WORK / "packages"), *sys.path[1:]]),
-        "PEERS_DOOR": suite.door,
+        "PEERS_DOOR": door,
         "PEERS_DIFFERENCES": json.dumps(differences),
         "PEERS_RESULT": str(result),
     }
@@ -131,20 +145,31 @@ def run(suite: Suite, sources: Path) -> Counter[str]:
     for plugin in ("through_intarsia", *suite.plugins):
         command += ["-p", plugin]
     command += ["--rootdir", str(HERE)] if suite.plugins else ["--rootdir", str(sources), "-n", "2"]
-    print(f"{suite.name} …", flush=True)
     done = subprocess.run(
         [*command, *suite.tests], cwd=sources, env=environment, capture_output=True, text=True
     )
     if not result.exists():
         raise SystemExit(done.stdout[-4000:] + done.stderr[-4000:])
-    outcomes = json.loads(result.read_text())
+    outcomes: dict[str, str] = json.loads(result.read_text())
+    if "failed" in outcomes.values():
+        print(done.stdout[-8000:])
+    return outcomes
+
+
+def run(suite: Suite, sources: Path) -> Counter[str]:
+    """The outcomes of a suite, counted; says which tests failed."""
+    print(f"{suite.name} …", flush=True)
+    outcomes = outcomes_of(suite, sources, suite.door)
+    if not suite.door and not suite.plugins:
+        without = outcomes_of(suite, sources, "absent")
+        outcomes |= {
+            name: "failed" for name in outcomes.keys() | without if outcomes.get(name) != without.get(name)
+        }
     counts = Counter(outcomes.values())
     print(f"  {dict(counts)}")
     for name, outcome in outcomes.items():
         if outcome == "failed":
             print(f"  failed: {name}")
-    if counts["failed"]:
-        print(done.stdout[-8000:])
     return counts
 
 

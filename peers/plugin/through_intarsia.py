@@ -1,90 +1,132 @@
 """A plugin for pytest that gives other people's tests our arrays instead of zarr's.
 
-The variable PEERS_DOOR says which arrays: `reader`, or `logical-2` for logical arrays of two members. Without
-it nothing is changed. PEERS_DIFFERENCES is a list, in JSON, of patterns of test names, with a reason each:
-these tests must fail. PEERS_RESULT is the file that the outcomes are written to.
+The variable PEERS_DOOR says which arrays: with `reader`, `intarsia.reader` reads every array of zarr; with
+`logical-2`, a logical array of two members that have its values and codecs does. Where tests make arrays of
+values, these become logical arrays that are also written. Without it nothing is changed; `absent` hides
+intarsia.
+
+PEERS_DIFFERENCES is a list, in JSON, of patterns of test names, with a reason each: these tests must fail.
+PEERS_RESULT is the file that the outcomes are written to.
 """
 
+import asyncio
+import functools
+import importlib.metadata
 import json
 import os
+import sys
 import uuid
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import intarsia
-
 DOOR = os.environ.get("PEERS_DOOR", "")
+if DOOR == "absent":
+    sys.modules["intarsia"] = None
+    every = importlib.metadata.entry_points
+    importlib.metadata.entry_points = lambda **options: importlib.metadata.EntryPoints(
+        each for each in every(**options) if each.dist.name != "intarsia"
+    )
+else:
+    import intarsia
 DIFFERENCES = json.loads(os.environ.get("PEERS_DIFFERENCES", "[]"))
 CODECS = (["zstd"], ["gzip"], [])
 
-READS = {f"get_{kind}_selection" for kind in ("basic", "orthogonal", "coordinate", "mask", "block")}
-INDEXERS = {"oindex", "vindex", "blocks"}
+KINDS = ("basic", "orthogonal", "coordinate", "mask", "block")
+ACCESSORS = ("oindex", "vindex", "blocks")
+READS = ("__getitem__", *(f"get_{kind}_selection" for kind in KINDS))
 
 
-class ReadByUs:
-    """A Zarr array that `intarsia.reader` reads and zarr writes."""
-
-    def __init__(self, array, through=None):
-        self._array, self._through = array, through
-
-    def _reader(self):
-        reader = intarsia.reader(self._array)
-        return getattr(reader, self._through) if self._through else reader
-
-    def _writer(self):
-        return getattr(self._array, self._through) if self._through else self._array
-
-    def __getitem__(self, selection):
-        return self._reader()[selection]
-
-    def __setitem__(self, selection, value):
-        self._writer()[selection] = value
-
-    def __array__(self, *arguments, **options):
-        return np.asarray(self._reader(), *arguments, **options)
-
-    def __getattr__(self, name):
-        if name in INDEXERS:
-            return ReadByUs(self._array, name)
-        return getattr(self._reader() if name in READS else self._array, name)
-
-
-def logical(values, store, chunks, members):
-    """A logical array of these values; the members share its chunks along the first axis."""
-    chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks or values.shape)
-    chunks = tuple(max(size, 1) for size in chunks)
+def logical(values, store, lattice, members, **encoding):
+    """A logical array of these values; the members share its lattice along the first axis."""
+    lattice = (lattice,) if isinstance(lattice, int) else tuple(lattice or values.shape)
+    lattice = tuple(max(size, 1) for size in lattice)
     name = f"a{uuid.uuid4().hex}"
-    array = intarsia.create(store, name, shape=values.shape, chunks=chunks, dtype=values.dtype)
+    array = intarsia.create(store, name, shape=values.shape, chunks=lattice, dtype=values.dtype)
     if not values.ndim:
-        array.add_region([], codecs=["zstd"], data=values)
+        array.add_region([], data=values, **{"codecs": ["zstd"]} | encoding)
         return array
-    rows = -(-values.shape[0] // chunks[0])
-    cuts = sorted({min(rows * part // members * chunks[0], values.shape[0]) for part in range(members)})
+    rows = -(-values.shape[0] // lattice[0])
+    cuts = sorted({min(rows * part // members * lattice[0], values.shape[0]) for part in range(members)})
     for part, (start, stop) in enumerate(zip(cuts, [*cuts[1:], values.shape[0]], strict=True)):
         box = [(start, stop), *((0, size) for size in values.shape[1:])]
         if all(low < high for low, high in box):
-            array.add_region(box, codecs=CODECS[part], data=values[start:stop])
+            array.add_region(box, data=values[start:stop], **{"codecs": CODECS[part]} | encoding)
     return array.with_config(cross_region_writes=True)
 
 
-def replaced(name, original):
-    """What a function of a test module becomes."""
-    if name == "zarr_array_from_numpy_array" and DOOR == "reader":
-        return lambda *arguments, **options: ReadByUs(original(*arguments, **options))
-    if name == "zarr_array_from_numpy_array":
+_reading = ContextVar("reading", default=False)
 
-        def make(store, values, chunk_shape=None, shards=None):
-            return logical(np.asarray(values), store.store, chunk_shape, int(DOOR[-1]))
 
-        return make
-    return lambda *arguments, **options: original(*arguments, **options).map(ReadByUs)
+def stand_in(array, values):
+    """Our array with the values of one of zarr's, which `values` reads."""
+    if DOOR == "reader":
+        return intarsia.reader(array)
+    codecs = getattr(array.metadata, "codecs", ())
+    encoding = {"chunks": array.chunks, "shards": array.shards} if codecs else {}
+    if codecs:
+        encoding["codecs"] = getattr(codecs[0], "codecs", codecs)  # those inside of shards
+    return logical(np.asarray(values(array)), {}, array.shards or array.chunks, int(DOOR[-1]), **encoding)
+
+
+def read_through_ours():
+    """Let our arrays read where tests read with an array of zarr's."""
+    import zarr
+    from zarr.core.indexing import BlockIndex, OIndex, VIndex
+
+    from intarsia.engine.zarr_fallback import _CheckedChain
+
+    def is_read_by_ours(array):
+        codecs = getattr(array.metadata, "codecs", ())
+        return any(
+            isinstance(c, _CheckedChain) for codec in codecs for c in getattr(codec, "codecs", [codec])
+        )
+
+    def through_ours(name, of_zarr, values):
+        @functools.wraps(of_zarr)
+        def read(self, *arguments, **options):
+            array = getattr(self, "array", self)  # of an accessor
+            if options.get("prototype") is not None or _reading.get() or is_read_by_ours(array):
+                return of_zarr(self, *arguments, **options)
+            options.pop("prototype", None)
+            before = _reading.set(True)  # what ours does with arrays of zarr's is left to them
+            try:
+                ours = stand_in(array, values)
+                if name in ACCESSORS:
+                    return getattr(ours, name)[arguments[0]]
+                return getattr(ours, name)(*arguments, **options)
+            finally:
+                _reading.reset(before)
+
+        return read
+
+    values = zarr.Array.get_basic_selection
+    for name in READS:
+        setattr(zarr.Array, name, through_ours(name, getattr(zarr.Array, name), values))
+    for accessor, kind in zip(ACCESSORS, (OIndex, VIndex, BlockIndex), strict=True):
+        kind.__getitem__ = through_ours(accessor, kind.__getitem__, values)
+    getitem = zarr.AsyncArray.getitem
+
+    async def read_async(self, selection, *, prototype=None):
+        if prototype is not None or _reading.get():
+            return await getitem(self, selection, prototype=prototype)
+        return await asyncio.to_thread(lambda: zarr.Array(self)[selection])
+
+    zarr.AsyncArray.getitem = read_async
+
+
+def make_logical(store, values, chunk_shape=None, shards=None):
+    """What `zarr_array_from_numpy_array` of zarr's tests becomes, so that logical arrays are written, too."""
+    return logical(np.asarray(values), store.store, chunk_shape, int(DOOR[-1]))
 
 
 def pytest_configure():
-    if DOOR:
+    if DOOR == "reader" or DOOR.startswith("logical"):
+        read_through_ours()
+    if DOOR not in ("", "absent"):
         raises = pytest.raises
         # The words of our messages are our own.
         pytest.raises = lambda *arguments, match=None, **options: raises(*arguments, **options)
@@ -95,10 +137,9 @@ def pytest_collection_modifyitems(items):
         for pattern, reason in DIFFERENCES:
             if fnmatchcase(item.nodeid, pattern):
                 item.add_marker(pytest.mark.xfail(strict=True, reason=f"peers: {reason}"))
-    names = {"zarr_array_from_numpy_array"} | ({"arrays", "simple_arrays"} if DOOR == "reader" else set())
-    for module in {item.module for item in items} if DOOR else ():
-        for name in names & vars(module).keys():
-            setattr(module, name, replaced(name, getattr(module, name)))
+    for module in {item.module for item in items} if DOOR.startswith("logical") else ():
+        if hasattr(module, "zarr_array_from_numpy_array"):
+            module.zarr_array_from_numpy_array = make_logical
 
 
 outcomes = {}

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr_indexing import IndexTransform
 from zarr_indexing.boundary import normalize_positional_selection
 
+import intarsia
 from intarsia.engine.request import from_transform, parse_selection
 from tests.logical import strategies as s
 
@@ -38,3 +40,11 @@ def test_a_mask_of_another_length_is_refused_with_the_shapes():
     words = r"boolean index has shape \(5,\) but the selected axes have shape \(12,\)"
     with pytest.raises(IndexError, match=words):
         parse_selection((12, 3), (np.ones(5, bool), slice(None)), "orthogonal")
+
+
+@pytest.mark.parametrize("indices", [np.arange(10) % 2 == 1, np.array([7, 0, 2])])
+def test_an_array_of_zarr_selects_by_its_values(indices):
+    values = np.arange(10)
+    reader, stored = intarsia.reader(zarr.array(values, chunks=3)), zarr.array(indices, chunks=2)
+    for of in (reader, reader.oindex, reader.vindex):
+        np.testing.assert_array_equal(of[stored], values[indices])

@@ -92,6 +92,10 @@ def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = 
         plain = _plain(shape, selection)
         if plain is not None:
             return plain
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    if any(map(_is_stored, entries)):
+        entries = tuple(np.asarray(entry) if _is_stored(entry) else entry for entry in entries)
+        selection = entries if isinstance(selection, tuple) else entries[0]
     if mode is None:
         mode, selection = _dialect(selection, len(shape))
     entries = selection if isinstance(selection, tuple) else (selection,)
@@ -115,6 +119,11 @@ def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = 
         text = re.sub(r"dimensions? .* has shape", "the selected axes have shape", str(error))
         raise IndexError(text) from error
     return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
+
+
+def _is_stored(entry: Any) -> bool:
+    """Whether it is an array of zarr, dask or the like, whose values select."""
+    return hasattr(entry, "__array__") and not isinstance(entry, np.ndarray | np.generic)
 
 
 def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
