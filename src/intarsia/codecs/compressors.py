@@ -439,7 +439,10 @@ def _lzma(codec: Any, data: Any, most: int) -> Any:
 
 def _read(file: Any, most: int) -> bytes:
     with file:
-        return _within(file.read(most + 1), most)
+        try:
+            return _within(file.read(most + 1), most)
+        except EOFError as error:
+            raise ValueError(f"the compressed data is cut off: {error}") from error
 
 
 def _within(unpacked: bytes, most: int) -> bytes:
