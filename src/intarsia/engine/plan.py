@@ -362,14 +362,6 @@ def _points_in(points: Sequence[Ints], touched: TouchedRegions) -> Iterator[tupl
 def _point_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[RegionPart]:
     assert request.points is not None
     points = request.points
-    if not points:  # the one element of a zero-dimensional array, taken any number of times
-        row = int(touched.rows[0])
-        view = _view(manifest, row)
-        places = np.arange(request.size)
-        yield RegionPart(
-            row, () if view is None else points_in_member(view, (), places.size), (places,), request.size
-        )
-        return
     rows, _, _, shift, strips = touched
     for k, places in _points_in(points, touched):
         source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))

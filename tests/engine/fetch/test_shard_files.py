@@ -10,9 +10,16 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
 from intarsia.codecs.shard_index import ShardIndex
+from intarsia.engine.fetch import local_files
 
 FIRST = np.arange(256, dtype="i4").reshape(16, 16)
 SECOND = FIRST[::-1].copy()
+
+
+@pytest.fixture(params=[1, local_files.WORTH_JOINING], ids=["joined", "one by one"], autouse=True)
+def neighbours(request, monkeypatch):
+    """However few there are, and for these few."""
+    monkeypatch.setattr(local_files, "WORTH_JOINING", request.param)
 
 
 def shard(place, data, inner=(), **options):
