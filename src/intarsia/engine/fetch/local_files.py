@@ -184,10 +184,12 @@ def _in_shard(file: int, entries: Any, item: ByteRanges) -> Iterator[Encoded | N
 
 
 def _joined(file: int, entry: Any, item: ByteRanges) -> Iterator[Encoded] | None:
-    """Small chunks that are all stored, neighbours read in one go; None for others."""
+    """Small chunks that are all in the file, neighbours read in one go; None for others."""
     if int(entry[:, 1].max()) > SMALL_CHUNK or int(entry[:, 0].max()) > LONGEST or item.start is not None:
         return None
     start, nbytes = entry.astype(np.int64).T
+    if int((start + nbytes).max()) > os.fstat(file).st_size:
+        return None
     requests = coalesce_ranges(np.zeros_like(start), start, nbytes, FILES)
     spans = zip(requests.first.tolist(), (requests.last - requests.first).tolist(), strict=True)
     contents = [read_exactly(file, *span) for span in spans]
