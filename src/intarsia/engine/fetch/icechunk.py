@@ -481,12 +481,17 @@ class SessionFiles:
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         for item in spans:
+            table = self._session.references(item.source)
+            assert table is not None
+            if VIRTUAL not in table.kinds:
+                yield from self._of_member(item, table, None)
+                continue
             with closing(OpenSource(self._session.sources)) as sources:
-                yield from self._of_member(item, sources)
+                yield from self._of_member(item, table, sources)
 
-    def _of_member(self, spans: ByteRanges, sources: OpenSource) -> Iterable[Encoded | None]:
-        table = self._session.references(spans.source)
-        assert table is not None
+    def _of_member(
+        self, spans: ByteRanges, table: References, sources: OpenSource | None
+    ) -> Iterable[Encoded | None]:
         positions, rows = spans.object_index, table.rows(spans.object_index)
         starts, lengths = [column.tolist() for column in table.places(rows, spans)]
 
@@ -501,14 +506,14 @@ class SessionFiles:
         def opened(i: int) -> int:
             if kinds[i] == NATIVE:
                 return open_file(folder + names[i], folder)
-            if kinds[i] == INLINE:
+            if kinds[i] == INLINE or sources is None:
                 raise FileNotFoundError(errno.ENOENT, "it is inlined")
             return sources.open(files[i])
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
             return inlined(i) if kinds[i] == INLINE else self._session.get_now(spans.select(slice(i, i + 1)))
 
-        keeps_open = sources.is_open_as if VIRTUAL in table.kinds else None
+        keeps_open = None if sources is None else sources.is_open_as
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise, keeps_open)
 
 
