@@ -52,7 +52,8 @@ class Suite:
 
 
 INDEXING = ("tests/test_indexing.py",)
-PROPERTIES = ("tests/test_properties.py",)
+PROPERTIES = ("tests/test_properties.py", "-k", "not dtype")
+"""The others read nothing, and draw any registered data type, ours too as soon as one of ours reads."""
 CODECS = ("tests/test_codecs", "tests/test_dtype", "tests/test_codec_pipeline.py", "tests/test_array.py")
 SUITES = (
     Suite("zarr: indexing, reader", "`intarsia.reader`", INDEXING, "reader", ("zarr: indexing",)),
@@ -81,6 +82,7 @@ SUITES = (
             *INDEXING,
             *CODECS,
             "tests/test_dtype_registry.py",
+            "tests/test_properties.py",
             "tests/test_config.py",
             "tests/test_array_stateful.py",
             "tests/test_store/test_stateful.py",

@@ -1,4 +1,4 @@
-"""The table of thousands of regions: an array beside the members. An append leaves its earlier chunks alone.
+"""The table of thousands of regions: an array beside the members. What has not changed stays as it is.
 
 In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
 a reader could see a mix of old and new rows; there, a changed table is a new array.
@@ -66,12 +66,18 @@ def can_change(table: zarr.Array[Any], width: int) -> bool:
 
 
 def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
-    """Make a table that holds `before` hold these columns; chunks before the first difference stay."""
-    both = min(len(before), len(columns))
-    differs = np.append((before[:both] != columns[:both]).any(axis=1), [True])
-    first = int(np.argmax(differs)) // table.chunks[0] * table.chunks[0]
-    table.resize(columns.shape)
-    table[first:] = columns[first:]
+    """Make a table that holds `before` hold these columns; chunks without a difference stay."""
+    if len(columns) != len(before):
+        table.resize(columns.shape)
+    both, chunk = min(len(before), len(columns)), table.chunks[0]
+    differs = np.concatenate(
+        [(before[:both] != columns[:both]).any(axis=1), np.ones(len(columns) - both, dtype=bool)]
+    )
+    chunks = np.unique(np.flatnonzero(differs) // chunk)
+    for run in np.split(chunks, np.flatnonzero(np.diff(chunks) > 1) + 1):
+        if run.size:
+            rows = slice(int(run[0]) * chunk, (int(run[-1]) + 1) * chunk)
+            table[rows] = columns[rows]
 
 
 FACTORS = 3
