@@ -5,6 +5,7 @@ Tables are for people, a single JSON document is for machines; progress goes to 
 
 import json
 import os
+import re
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext
@@ -170,9 +171,9 @@ def print_line(line: str, stream: Any = None) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as Python shows it, and on a terminal its first line in bold."""
+    """Print a table as Python shows it, on a terminal with its columns in bold."""
     text = Text(str(table))
-    text.highlight_regex(r"\A.+", "bold")
+    text.highlight_regex(r"(?m)\A" + r" +".join(map(re.escape, table.columns)) + "$", "bold")
     _console(sys.stdout).print(text)
 
 
