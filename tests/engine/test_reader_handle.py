@@ -227,6 +227,24 @@ def test_an_array_that_was_rewritten_is_read_as_it_is_now():
     assert reader.chunks == (10, 10)
 
 
+def test_the_byte_order_in_memory_is_no_other_type():
+    store = MemoryStore()
+    z = zarr.create_array(store, name="a", shape=4, chunks=2, dtype=">i4")
+    reader = intarsia.reader(z)
+    assert reader[...].tolist() == [
+        0,
+        0,
+        0,
+        0,
+    ]  # nothing is stored, so it looks whether the array is the same
+    again = zarr.open_array(store, path="a")
+    again.resize(6)
+    again[4:] = 7
+    reader.refresh()
+    assert reader[...].tolist() == [0, 0, 0, 0, 7, 7]
+    assert reader.dtype == z.dtype
+
+
 def test_an_array_of_another_type_in_its_place_is_an_error():
     store = MemoryStore()
     reader = intarsia.reader(written(store))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -98,7 +99,11 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         described: Any = None
         try:
             described = json.loads(document)
-            return _description(kind.from_dict(described)) == _description(metadata)
+            found = _description(kind.from_dict(described))
+            # zarr.json does not say in which byte order values are in memory.
+            return found == _description(metadata) or found == _description(
+                kind.from_dict(metadata.to_dict())
+            )
         except (ValueError, KeyError, TypeError, RecursionError):
             # Also for chunks that zarr reads only when told to.
             own = json.loads(json.dumps(metadata.to_dict(), default=str))
@@ -114,9 +119,13 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         except FileNotFoundError as error:
             place = place_text(self.store_path)
             raise ReadError(f"the array at {place} is gone: {one_line(error)}") from error
-        config = array.async_array.config
+        config, metadata, before = array.async_array.config, copy(fresh.metadata), array.metadata
+        if {metadata.zarr_format, before.zarr_format} == {3} and (
+            metadata.data_type.to_json(zarr_format=3) == before.data_type.to_json(zarr_format=3)
+        ):
+            object.__setattr__(metadata, "data_type", before.data_type)  # with its byte order in memory
         again: AnyArray = zarr.Array(
-            zarr.AsyncArray(metadata=fresh.metadata, store_path=self.store_path, config=config)
+            zarr.AsyncArray(metadata=metadata, store_path=self.store_path, config=config)
         )
         if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
             again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
