@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 from zarr.core.buffer import Buffer
 
-from intarsia._compat import ArraySpec, sync
+from intarsia._compat import ArraySpec, store_supports_sync_io, sync
 from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, find_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
@@ -134,7 +134,10 @@ def _rewrite_chunk(
         return error
     if new is None:
         return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
-    sync(chunk.path.set(new))
+    if store_supports_sync_io(chunk.path.store):
+        chunk.path.set_sync(new)
+    else:
+        sync(chunk.path.set(new))
     return RewriteReport(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 

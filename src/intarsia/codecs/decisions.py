@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numcodecs import lz4
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
@@ -355,7 +356,7 @@ def _pieces(content: Octets, unit: int, count: int, nbytes: int) -> Octets:
     """Pieces of about so many bytes, of whole elements and at equal distances, one after another."""
     size = max(unit, nbytes // unit * unit)
     starts = np.arange(count) * (content.size - size) // max(1, count - 1) // unit * unit
-    pieces: Octets = content[starts[:, np.newaxis] + np.arange(size)]
+    pieces: Octets = sliding_window_view(content, size)[starts]
     return pieces.reshape(-1)
 
 

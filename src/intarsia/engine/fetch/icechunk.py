@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, IcechunkStore, chunk_table, repository_folder
+from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch.byte_ranges import (
     REMOTE,
     RangeRequests,
@@ -86,6 +88,10 @@ cost more than they save if the store is on this machine."""
 
 WORTH_CHECKSUMS = 8
 """How many requests must be saved to make up for reading the checksums of a member from a remote store."""
+
+
+_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, attrgetter("nbytes"))
+"""The arrays of a dataset look into the same snapshot, one after another."""
 
 
 @dataclass(frozen=True)
@@ -308,15 +314,12 @@ class IcechunkSession:
         if self._repository is None or not self.immutable:
             return None
         try:
-            return read_checksums(self._repository.read, self._snapshot, path, ndim)
+            name, read = self.store.session.snapshot_id, self._repository.read
+            place = self._repository.prefix, name
+            snapshot = _snapshots.get_or_make(place, lambda: Snapshot(read(f"snapshots/{name}")))
+            return read_checksums(read, snapshot, path, ndim)
         except (FormatError, IndexError, OSError):
             return None
-
-    @cached_property
-    def _snapshot(self) -> Snapshot:
-        """The arrays of a dataset look into the same snapshot, one after another."""
-        assert self._repository is not None
-        return Snapshot(self._repository.read(f"snapshots/{self.store.session.snapshot_id}"))
 
     def _files(self, table: References, object_index: Ints) -> list[ReferencedFile]:
         """The files elsewhere that hold some of these chunks."""

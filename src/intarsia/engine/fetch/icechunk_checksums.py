@@ -131,7 +131,9 @@ class Snapshot:
     """A snapshot of Icechunk, in which arrays can be found."""
 
     def __init__(self, content: bytes) -> None:
-        self._file = file = _FlatBuffer(body_of(content, SNAPSHOT))
+        body = body_of(content, SNAPSHOT)
+        self.nbytes = len(body)
+        self._file = file = _FlatBuffer(body)
         nodes = file.tables(ROOT + file.number[ROOT], SNAPSHOT_NODES)
         paths = file.texts(file.places(nodes, NODE_PATH))
         self._nodes = dict(zip(paths, nodes.tolist(), strict=True))
